@@ -1,20 +1,27 @@
-"""What a backlog costs on both sides of the limit from which `auto` uses Spark: one batch, by `auto` and by the other.
+"""What a backlog costs on both sides of the limit from which `auto` starts Spark: by each engine, and by `auto`.
 
-load ─▶ change files that decode to the size asked for ─▶ `sync --engine auto` ─▶ the same again by the other engine
+    load ─▶ change files that decode to the size asked for ─▶ `sync`, by each engine in turn
 
-Sizes are in MiB of decoded rows. Every apply is a process of its own, so Spark's start counts. The batch is one commit:
-its files compress well, and together they are smaller than the setting `batch_bytes`. `LAKEMIRROR_SPARK_FROM_BYTES`
-moves the limit, on a machine that is too small for the default one.
+python -m benchmarks.engine_switch 4096 14336 --rounds 3      prints seconds of wall and of CPU, and ratios of one round
+
+Sizes are in MiB of decoded rows. Every pass is a process of its own, so Spark's start counts. Without `auto`, the
+backlog is one commit: its files compress well, and together they are smaller than the setting `batch_bytes`.
+`LAKEMIRROR_SPARK_FROM_BYTES` moves the limit, on a machine that is too small for the default one.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,36 +33,55 @@ from benchmarks.mirror import Mirror, Point
 _ROWS = 1_000_000  # of the table before the batch
 _FILE = 256  # MiB decoded of one change file
 _PAYLOAD = 400  # bytes of the text in a row
-_ENGINES = ("local", "spark")
+_ENGINES = ("local", "auto", "spark")
+
+
+class Pass(NamedTuple):
+    """One pass. `cpu`: seconds of this process and of those that it waited for, which Spark's JVM is not always among.
+    `applied`: commits, by the engine that made them."""
+
+    seconds: float
+    cpu: float
+    applied: Counter[str]
 
 
 def ask(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
-    """Seconds of each size by each engine, and by the one that `auto` chose."""
+    """Seconds of each size by each engine, and by `auto`."""
     for size in sizes:
         files = _changes(place / "changes", size)
-        seconds, chosen = _synced(place, files, "auto")
-        yield Point("auto", size, [seconds])
-        yield Point(chosen, size, [seconds])
-        for other in set(_ENGINES) - {chosen}:
-            yield Point(other, size, [_synced(place, files, other)[0]])
+        for engine in _ENGINES:
+            yield Point(engine, size, [synced(place, files, engine).seconds])
         shutil.rmtree(place / "changes")
 
 
-def _synced(place: Path, files: Sequence[Path], engine: str) -> tuple[float, str]:
-    """Seconds of one process that applies the files to a new copy of the table, and its engine."""
+def synced(place: Path, files: Sequence[Path], engine: str) -> Pass:
+    """One process that applies the files to a new copy of the table. The engines are those of its commits."""
     mirror = Mirror(place / "db")
     mirror.put(*_load(place / "load"))
     mirror.apply()
     mirror.put(*files)
-    words = [sys.executable, "-m", "lakemirror.cli", "sync", str(mirror.folder), "--engine", engine]
-    begun = time.perf_counter()
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    seconds = time.perf_counter() - begun
-    used, commits = mirror.last_apply()
-    if commits != 2:
-        raise RuntimeError(f"the batch became {commits - 1} commits")
+    words = [sys.executable, "-c", _SYNC, str(mirror.folder), engine]
+    before, begun = os.times(), time.perf_counter()
+    ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    seconds, after = time.perf_counter() - begun, os.times()
     shutil.rmtree(mirror.folder)
-    return seconds, used
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Pass(seconds, cpu, Counter(ran.stdout.split()))
+
+
+_SYNC = """
+import os, sys
+from lakemirror import MirroredDatabase
+
+class Seen:
+    def applied(self, name, applied): print(applied.engine, flush=True)
+    def failed(self, name, error): sys.exit(str(error))
+    def dropped(self, target): pass
+
+failed = MirroredDatabase(sys.argv[1], engine=sys.argv[2]).sync(Seen()).failed
+sys.stdout.flush()
+os._exit(bool(failed))
+"""
 
 
 def _load(folder: Path) -> list[Path]:
@@ -97,4 +123,34 @@ def decoded(files: Sequence[Path]) -> int:
     return sum(footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups))
 
 
-__all__ = ["ask", "decoded"]
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", type=int, nargs="+", metavar="MIB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--engines", nargs="+", default=list(_ENGINES), help="the first is what others are compared with"
+    )
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for size in given.sizes:
+            files = _changes(Path(folder) / "changes", size)
+            for _ in range(given.rounds):
+                first = 0.0
+                for engine in given.engines:
+                    done = synced(Path(folder), files, engine)
+                    first = first or done.seconds
+                    commits = ", ".join(f"{number} by {name}" for name, number in done.applied.items())
+                    load = os.getloadavg()[0]
+                    print(
+                        f"{size} MiB {engine}: {done.seconds:.1f} s ({done.seconds / first:.2f}), "
+                        f"CPU {done.cpu:.1f} s; "
+                        f"commits: {commits}; load {load:.1f}",
+                        flush=True,
+                    )
+            shutil.rmtree(Path(folder) / "changes")
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["Pass", "ask", "decoded", "synced"]

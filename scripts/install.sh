@@ -5,6 +5,7 @@
 #   scripts/install.sh              mirroring by the local engine, tests that start no JVM
 #   scripts/install.sh java         Java too, for Spark
 #   scripts/install.sh java jars    and Delta's jars, for table features by SQL, and for tests
+#   scripts/install.sh postgresql   and a PostgreSQL server, for tests of captures; without it they are skipped
 #   scripts/install.sh all          all of it; without Java or the jars it says what does not work, and goes on
 #   PYTHON=python3.12 scripts/install.sh   picks the Python
 set -eu
@@ -107,6 +108,19 @@ install_java() {
 
 install_jars() { .venv/bin/python -m lakemirror.spark_session.jars >/dev/null; } # says itself why it cannot
 
+# The server's programs alone: Debian's package would also make a cluster and run it.
+install_postgresql() {
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && return
+    say "install: PostgreSQL"
+    apt_install postgresql-common || return 1
+    settings=/etc/postgresql-common/createcluster.conf
+    as_root cp -p "$settings" "$settings.before"
+    as_root sh -c "echo 'create_main_cluster = false' >>$settings"
+    apt_install postgresql || true
+    as_root mv "$settings.before" "$settings"
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
+}
+
 no_java="Spark needs Java 17 (or 21); as root: apt-get install openjdk-17-jre-headless"
 
 install_packages
@@ -114,6 +128,9 @@ for part; do
     case $part in
     java) install_java || fail "$no_java" ;;
     jars) install_jars || fail "no Delta jars, which table features by SQL and their tests need; 'make demo' and 'make test-unit' do not" ;;
+    postgresql)
+        install_postgresql || say "install: no PostgreSQL: tests of captures are skipped. As root: apt-get install postgresql"
+        ;;
     all)
         if ! install_java; then
             say "install: no Java: the local engine works, Spark does not. $no_java"
@@ -122,6 +139,6 @@ for part; do
             .venv/bin/python -m lakemirror.spark_session.class_archive --background
         fi
         ;;
-    *) fail "$part is neither java nor jars nor all" ;;
+    *) fail "$part is not java, jars, postgresql or all" ;;
     esac
 done

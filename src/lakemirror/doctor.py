@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.jvm import has_pyspark
+from lakemirror.spark_session.machine_memory import heap_bytes, memory
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.place import Place, local_path, storage_of
 
@@ -134,28 +134,6 @@ def _memory(settings: Settings) -> Check:
         hint = "Give the machine or container more memory, or lower driver_memory."
         return Check("memory", False, f"{detail}, less than {wanted / 1024**3:.1f} GB", hint)
     return Check("memory", True, detail)
-
-
-def memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory this process may use: the machine's, or the container's where that is less."""
-    limits = []
-    try:
-        match = re.search(r"^MemTotal:\s+(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        limits += [int(match.group(1)) * 1024] if match else []
-    except OSError:
-        pass
-    for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            limits.append(int((root / name).read_text()))
-        except (OSError, ValueError):  # absent, or "max"
-            continue
-    return min(limits, default=None)
-
-
-def heap_bytes(text: str) -> int:
-    """Bytes of a heap size such as 512m or 4g; 1 GB, Spark's default, if it is empty or invalid."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt])b?", text.strip().lower())
-    return int(match.group(1)) * 1024 ** (1 + "kmgt".index(match.group(2))) if match else 1024**3
 
 
 def _jars(settings: Settings) -> Check:

@@ -54,6 +54,10 @@ CODES: dict[str, Kind] = {
         False, 3, 413, "Raise the setting `memory`, or replace the file by one with smaller values, lists and pages."
     ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
+    "cut-invalid": Kind(
+        False, 3, 422, "Correct the manifest, or delete it. Tables go on without it, and later cuts count."
+    ),
+    "cut-unknown": Kind(False, 2, 404, "Run `lakemirror cuts DB` for the numbers of the cuts."),
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both become the same Delta table."
     ),
@@ -236,6 +240,11 @@ CODES: dict[str, Kind] = {
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
     "excel-reader-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[publish]'"),
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
+    # capturing a database
+    "capture-no-key": Kind(False, 3, 409, "Give the table a primary key in the source, and load it again."),
+    "capture-taken": Kind(False, 4, 409, "End the other capture, or give this one another name."),
+    "capture-source-failed": Kind(True, 4, 503, "Look at the database's log; the capture tries again by itself."),
+    "capture-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[capture]'"),
     # the service
     "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),

@@ -155,7 +155,8 @@ class ProcessSettings:  # 13 fields: a field is the one place where a setting is
     # the engine
     engine: str = _setting(
         "auto",
-        "Who does the row work: threads of this process (local), Spark tasks (spark), or the faster one (auto).",
+        "Who does the row work: threads of this process (local), Spark tasks (spark), or both: what is large by Spark "
+        "(auto).",
         ("auto", "local", "spark"),
     )
     memory: int = _setting(
@@ -163,8 +164,8 @@ class ProcessSettings:  # 13 fields: a field is the one place where a setting is
     )
     spark_from_bytes: int = _setting(
         0,
-        "Decoded bytes of a batch from which engine auto uses Spark; 0: 128 MiB where a session, master or Connect "
-        "address is given, else 16 GiB.",
+        "Decoded bytes from which engine auto uses Spark: of a batch where a session, master or Connect address is "
+        "given (0: 128 MiB); else of all that waits, which starts Spark in the background (0: 1 GiB).",
     )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")

@@ -84,8 +84,9 @@ def test_without_java(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "asked"),
     [
-        ("install", "all"), ("demo", "java"), ("demo-store", ""), ("test-unit", ""), ("test", "java jars"),
-        ("test-full", "java jars"), ("lint", ""), ("types", ""), ("format", ""), ("docs", ""), ("bench", "java jars"),
+        ("install", "all"), ("demo", "java"), ("demo-store", ""), ("test-unit", ""), ("test", "java jars postgresql"),
+        ("test-full", "java jars postgresql"), ("lint", ""), ("types", ""), ("format", ""), ("docs", ""),
+        ("bench", "java jars postgresql"),
     ],
 )  # fmt: skip
 def test_each_target_asks_for_what_it_uses(target: str, asked: str) -> None:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "access": ("access", "app"),
     "verify": ("verify", "verify"),
     "tables": ("tables", "tables"),
+    "cuts": ("cuts", "cuts"),
     "pause": ("operations", "pause"),
     "resume": ("operations", "resume"),
     "resync": ("operations", "resync"),

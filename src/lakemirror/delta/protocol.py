@@ -2,7 +2,7 @@
 
     protocol_of(metadata, before)              the lowest protocol that the metadata needs, never lower than before
     unsupported_reason(metadata, protocol)     why lakemirror may not commit to the table
-    spark_checks(metadata)                     conditions on rows that only Spark can evaluate
+    spark_checks(configuration)                conditions on rows that only Spark can evaluate
     append_only_property(metadata)             the property that forbids deleting rows
 
 Source: Delta protocol, "Table Features", "Feature Names", "Valid Feature Names in Table Features".
@@ -10,12 +10,11 @@ Source: Delta protocol, "Table Features", "Feature Names", "Valid Feature Names 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Protocol
-from lakemirror.delta.schema import TYPE_CHANGES
+from lakemirror.delta.schema import TYPE_CHANGES, fields_of
 
 APPEND_ONLY = "delta.appendOnly"
 VECTORS = "delta.enableDeletionVectors"
@@ -70,12 +69,6 @@ class Unsupported(NamedTuple):
     code: str = "table-feature-unsupported"
 
 
-class SparkChecks(NamedTuple):
-    """Conditions that every row must fulfil: Spark SQL expressions by constraint name."""
-
-    expressions: Mapping[str, str]
-
-
 def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> Protocol:
     """The lowest protocol that a table with this `metaData` needs and that has every feature of `before`.
 
@@ -119,7 +112,7 @@ def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -
     for mark, what in _RULES.items():
         if mark in schema:
             return Unsupported(f"the table has {what}")
-    for each in json.loads(schema)["fields"]:
+    for each in fields_of(schema):
         if isinstance(each["type"], str) and (each["type"] in _TYPES or each["type"].startswith("decimal(")):
             continue
         if _DEFAULT in (each.get("metadata") or {}):
@@ -129,14 +122,9 @@ def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -
     return None
 
 
-def spark_checks(metadata: Mapping[str, Any]) -> SparkChecks | None:
-    """The CHECK constraints of a table, which only Spark can evaluate; None if it has none."""
-    found = {
-        key[len(_CONSTRAINT) :]: value
-        for key, value in (metadata.get("configuration") or {}).items()
-        if key.startswith(_CONSTRAINT)
-    }
-    return SparkChecks(found) if found else None
+def spark_checks(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The CHECK constraints in a table's properties: conditions that only Spark can evaluate, in its SQL, by name."""
+    return {key[len(_CONSTRAINT) :]: value for key, value in configuration.items() if key.startswith(_CONSTRAINT)}
 
 
 def append_only_property(metadata: Mapping[str, Any]) -> Unsupported | None:

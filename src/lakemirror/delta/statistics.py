@@ -49,10 +49,8 @@ class UnsafeBounds(ValueError):
 
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an `add` action, with exact numbers (int or Decimal). Empty if there are none, or invalid."""
-    try:
-        return dict(_parsed(add.get("stats") or "{}"))
-    except (ValueError, TypeError):
-        return {}
+    stats = add.get("stats")
+    return dict(_parsed(stats)) if isinstance(stats, str) else {}
 
 
 def record_count(add: Mapping[str, Any]) -> int | None:
@@ -62,12 +60,15 @@ def record_count(add: Mapping[str, Any]) -> int | None:
 
 @lru_cache(_REMEMBERED // 8)
 def _parsed(stats: str) -> Mapping[str, Any]:
-    return exact_json.read(stats)
+    try:
+        return exact_json.read(stats)
+    except (ValueError, TypeError):
+        return {}
 
 
 @lru_cache(_REMEMBERED)
 def _counted(stats: str) -> int | None:
-    count = parse_statistics({"stats": stats}).get("numRecords")
+    count = _parsed(stats).get("numRecords")
     return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 

@@ -1,6 +1,6 @@
 """The interface of all engines, the choice of the engine for a batch, and the engines of one process by name.
 
-Spark is started when a batch first needs it.
+Spark is started when a batch first needs it; for a backlog, in the background, while the local engine goes on.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ from weakref import WeakValueDictionary
 
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
+from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakemirror.engines.background_start import BackgroundStart
+
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 
-FROM_BYTES = 16 << 30
-"""From this many decoded bytes in a batch, `auto` starts Spark although none was configured."""
+FROM_BYTES = 1 << 30
+"""If so many decoded bytes wait in all tables, `auto` starts Spark in the background although none was configured."""
 
 FROM_BYTES_WITH_SPARK = 128 << 20
-"""The same limit if a session, a master or a Connect address is configured.
+"""From this many decoded bytes in a batch, `auto` uses a Spark that runs or is configured.
 
 On a warm session of the same machine, Spark takes 3 times as long as the local engine for batches of 18 to 49 MiB, and
 less than twice as long for 122 MiB.
 """
+
+WHILE_STARTING = 256 << 20
+"""Most decoded bytes of a batch while Spark starts, so that much is left for it."""
+
+STARTING, READY = "starting", "ready"
 
 
 class Engine(Protocol):
@@ -57,19 +65,30 @@ class Choice(NamedTuple):
 
 
 class Preference(NamedTuple):
-    """What the settings say about engines.
+    """What the settings say about engines, and what `auto` knows beside a batch.
 
-    `engine`: one of `ENGINES`. `spark_given`: a session, a master or a Connect address is configured. `from_bytes`:
-    `auto` uses Spark for a batch of at least so many decoded bytes; 0: the default.
+    `engine`: one of `ENGINES`. `spark_given`: a session, a master or a Connect address is configured. `from_bytes`: the
+    setting `spark_from_bytes`; 0: the default. `waiting`: decoded bytes that wait in all tables. `spark`: STARTING,
+    READY, or why it does not run; empty: nothing has asked for it.
     """
 
     engine: str = AUTO
     spark_given: bool = False
     from_bytes: int = 0
+    waiting: int = 0
+    spark: str = ""
 
     @property
-    def threshold(self) -> int:
-        return self.from_bytes or (FROM_BYTES_WITH_SPARK if self.spark_given else FROM_BYTES)
+    def uses_from(self) -> int:
+        """A batch of so many bytes is for a Spark that runs or is configured."""
+        least = self.from_bytes or FROM_BYTES_WITH_SPARK
+        return least if self.spark_given else min(least, FROM_BYTES_WITH_SPARK)
+
+
+def preference_of(settings: ProcessSettings, *, spark_given: bool = False) -> Preference:
+    """What the settings say. `spark_given`: a session runs already."""
+    given = spark_given or bool(settings.master or settings.connect_address)
+    return Preference(settings.engine, given, settings.spark_from_bytes)
 
 
 def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choice:
@@ -83,9 +102,16 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
         return Choice(SPARK, needs_spark)
     if preference.engine == SPARK:
         return Choice(SPARK, "the setting `engine` says spark")
-    if bytes >= preference.threshold:
-        return Choice(SPARK, f"the batch has {_size(bytes)}, Spark is used from {_size(preference.threshold)}")
-    return Choice(LOCAL, f"the batch has {_size(bytes)}, less than {_size(preference.threshold)}")
+    if preference.spark_given or preference.spark == READY:
+        if bytes >= preference.uses_from:
+            return Choice(SPARK, f"the batch has {_size(bytes)}, Spark is used from {_size(preference.uses_from)}")
+        return Choice(LOCAL, f"the batch has {_size(bytes)}, less than {_size(preference.uses_from)}")
+    waiting = _size(max(bytes, preference.waiting))
+    if preference.spark == STARTING:
+        return Choice(LOCAL, f"{waiting} wait, and Spark is starting for the batches after this one")
+    if preference.spark:
+        return Choice(LOCAL, f"{waiting} wait, and Spark cannot help: {preference.spark}")
+    return Choice(LOCAL, f"{waiting} wait, Spark is started from {_size(preference.from_bytes or FROM_BYTES)}")
 
 
 def _size(bytes: int) -> str:
@@ -97,17 +123,22 @@ def _size(bytes: int) -> str:
 
 class Engines:
     """The engines with these settings. `start_spark`: returns a session, or raises SetupError if it cannot start.
+    `spark_given`: a session runs already.
 
     `get` raises SetupError `spark-workers` for a session whose Python workers cannot run tasks.
     """
 
-    def __init__(self, settings: ProcessSettings, start_spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self, settings: ProcessSettings, start_spark: Callable[[], SparkSession], *, spark_given: bool = False
+    ) -> None:
         self._settings = settings
         self._start_spark = start_spark
+        self._preference = preference_of(settings, spark_given=spark_given)
         self.index = key_index(settings)
         self._local: Engine = local_engine(settings.memory, self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
+        self._background: BackgroundStart | None = None
 
     def get(self, name: str) -> Engine:
         """The engine of this name, `local` or `spark`. Only calls for `spark` wait for Spark's start."""
@@ -117,6 +148,38 @@ class Engines:
             if self._by_spark is None:
                 self._by_spark = self._spark()
             return self._by_spark
+
+    def preference(self, waiting: int) -> Preference:
+        """What is known before a batch is planned. `waiting`: decoded bytes in all tables; if they are many, `auto`
+        starts Spark in the background."""
+        preference = self._preference
+        if preference.engine != AUTO or preference.spark_given:
+            return preference
+        is_much = waiting >= (preference.from_bytes or FROM_BYTES)
+        if self._background is None and is_much:
+            from lakemirror.engines.background_start import BackgroundStart
+
+            with _making:
+                self._background = self._background or BackgroundStart(self._settings, lambda: self.get(SPARK))
+        background, spark = self._background, READY if self._by_spark is not None else ""
+        if background is not None:
+            if is_much:
+                background.ask()
+            spark = STARTING if background.is_starting else READY if background.is_ready else background.reason
+        return preference._replace(waiting=waiting, spark=spark)
+
+    def goes_on_without_spark(self, error: LakemirrorError, begun: float, *, is_gone: bool) -> bool:
+        """True if the local engine takes over after this error of a Spark that `auto` has started by itself.
+
+        `begun`: when the failed work began, as of `time.monotonic`. `is_gone`: Spark's process has ended.
+        """
+        if self._background is None or not (is_gone or error.code.startswith("spark-")):
+            return False
+        if not self._background.give_up(error, begun):
+            return False
+        with self._starting:
+            self._by_spark = None
+        return True
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""

@@ -48,6 +48,16 @@ class ChangeFile:
         """The file to read."""
         return self.read_from or self.entry.path
 
+    @cached_property
+    def decoded(self) -> int:
+        """Bytes of its rows before they were compressed, by its footer; its own size where that is more."""
+        size = self.entry.size
+        if self.footer is None:
+            return size
+        sizes = [self.footer.row_group(group).total_byte_size for group in range(self.footer.num_row_groups)]
+        decoded: int = sum([max(0, each) for each in sizes])
+        return max(size, decoded)
+
     @property
     def below(self) -> str:
         """The file's path below the table folder."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta
+from lakemirror.delta.checkpoint import OldestKept
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import data_file, removed
 from lakemirror.delta.deletion_vectors import delete_rows
@@ -29,6 +30,7 @@ from lakemirror.engines.row_work import RowResult, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE, Warned
+from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
@@ -37,6 +39,7 @@ from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
 _MOST_NOTES = 50
+_LONGEST_TOKEN = 200
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,14 @@ def commit(
     begun: float,
     durability: str = POWER,
     check: Callable[[], None] = lambda: None,
+    oldest_kept: OldestKept = lambda: None,
 ) -> Applied:
     """Makes the plan's commit: the actions of its rows, the table's state, position and manifest at once.
 
     `begun`: when the apply began, by `time.monotonic`. `durability`: as for `delta.commit`. `check` is called right
-    before the commit, and raises where what the plan rests on has changed. Where no commit is made, the written
-    files are removed. LakemirrorError `concurrent-commit` where another commit came first.
+    before the commit, and raises where what the plan rests on has changed. `oldest_kept`: the version from which on
+    the log stays. Where no commit is made, the written files are removed. LakemirrorError
+    `concurrent-commit` where another commit came first.
     """
     path, snapshot, rows = plan.base.path, plan.base.snapshot, written.actions
     try:
@@ -137,7 +142,7 @@ def commit(
     except BaseException:
         delta.remove_written(place(path), snapshot, rows)
         raise
-    version = delta.commit(path, snapshot, actions, durability=durability)
+    version = delta.commit(path, snapshot, actions, durability=durability, keep_log=oldest_kept)
     failpoints.reach("apply.after-commit")
     choice, seconds = plan.choice, time.monotonic() - begun
     return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds)
@@ -233,7 +238,8 @@ def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
         size=last.entry.size,
         modified=last.entry.modified,
         tag=last.entry.tag,
-        key_columns=view.metadata.key_columns,
+        token=(last.footer.metadata or {}).get(TOKEN.encode(), b"").decode("utf-8", "replace")[:_LONGEST_TOKEN],
+        key_columns=view.files.metadata.key_columns,
         rows=(before.rows if before else 0) + batch.rows,
         bytes=(before.bytes if before else 0) + batch.bytes,
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,

@@ -63,10 +63,11 @@ class Batch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What one commit may take: a number of change files, and their bytes together."""
+    """What one commit may take: a number of change files, their bytes together, and their decoded bytes (0: any)."""
 
     files: int = 1000
     bytes: int = 1 << 30
+    decoded: int = 0
 
 
 def next_batch(
@@ -88,9 +89,14 @@ def next_batch(
     warnings: dict[tuple[str, str], Warned] = {}
     after, append_only, size = tuple(columns), True, 0
     partial, rejected = False, None
+    decoded = 0
     for file in files:
         if taken and (len(taken) >= limits.files or size + file.entry.size > limits.bytes):
             break
+        if limits.decoded:
+            decoded += file.decoded
+            if taken and decoded > limits.decoded:
+                break
         try:
             item = BatchFile(file, tuple(_columns(file, after)))
             has_partial = _check_names(item, rules.misspelt_marker)

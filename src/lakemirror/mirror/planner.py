@@ -25,7 +25,7 @@ from lakemirror.delta.protocol import (
     unsupported_reason,
 )
 from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta, with_mapping
-from lakemirror.engines.engine import LOCAL, Choice, Preference, choose
+from lakemirror.engines.engine import LOCAL, STARTING, WHILE_STARTING, Choice, Preference, choose
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of, unkept_column
@@ -120,7 +120,10 @@ def plan(
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration = configuration_after(before, rules.properties)
     growth = _with_reserved(rules.columns, configuration, columns, base.path)
-    batch = next_batch(files, columns, view.metadata, limits=rules.limits, rules=growth, mixed="mixed" in tried)
+    limits = rules.limits
+    if rules.preference.spark == STARTING:
+        limits = limits._replace(decoded=WHILE_STARTING)
+    batch = next_batch(files, columns, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
     if base.reshaped_from is not None and exists:
@@ -132,7 +135,7 @@ def plan(
     if view.is_recreated:
         check_deletes(metadata, base.path)
     version = snapshot.version + 1 if snapshot else 0
-    target = replace(apply_target(target_of(base.path, metadata, view.metadata.key_columns)), version=version)
+    target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = _row_work(view, batch, target, uri, snapshot if exists else None)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
@@ -173,7 +176,7 @@ def metadata_after(
         configuration[_HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
-    configuration.update(key_properties(after, view.metadata.key_columns))
+    configuration.update(key_properties(after, view.files.metadata.key_columns))
     return with_detection(after, view.detection)
 
 
@@ -202,11 +205,11 @@ def check_deletes(metadata: Mapping[str, Any], path: str) -> None:
 def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
     """The units of a change file: the file, or runs of its row groups if it has more than `most_rows` rows."""
     whole, footer = whole_unit(item, uri), item.file.footer
+    if footer.num_rows <= most_rows or footer.num_row_groups < 2:
+        yield replace(whole, bytes=item.file.decoded)
+        return
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     sizes = [max(0, group.total_byte_size) for group in groups]
-    if footer.num_rows <= most_rows or len(groups) < 2:
-        yield replace(whole, bytes=max(sum(sizes), whole.bytes))
-        return
     begin = 0
     for first, end in _runs([group.num_rows for group in groups], most_rows):
         rows = sum(group.num_rows for group in groups[first:end])
@@ -282,9 +285,9 @@ def _row_work(
     if not batch.rows:
         return None
     units = tuple(unit for item in batch.files for unit in units_of(item, uri))
-    default = UPSERT if view.metadata.upsert_by_default else INSERT
+    default = UPSERT if view.files.metadata.upsert_by_default else INSERT
     work = RowWork(target, units, batch.append_only, default, partial=batch.partial)
-    if snapshot is None or batch.append_only or not view.metadata.key_columns:
+    if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
     _check_kept(target)
     return replace(work, candidates=tuple(snapshot.files.values()))

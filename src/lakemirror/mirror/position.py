@@ -93,14 +93,14 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 13 fields: the members of the JSON object in a commit
+class Manifest:  # 14 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
     `modified` (nanoseconds) describe the last one, to know it again; in a store its ETag, `tag`, does. `key_columns` as
     declared. `rows` and `bytes` count all applies of this identity, `notes`: values of its files that the table could
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
-    (`position.py`).
+    (`position.py`). `token`: of the last file, as its publisher wrote it into the footer: manifests of cuts name it.
     """
 
     identity: str
@@ -116,11 +116,13 @@ class Manifest:  # 13 fields: the members of the JSON object in a commit
     notes: tuple[str, ...] = ()
     detection: str = ""
     tag: str = ""
+    token: str = ""
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        if not self.tag:
-            del content["tag"]
+        for name in ("tag", "token"):
+            if not content[name]:
+                del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from lakemirror.mirror.observe import View
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
@@ -66,7 +67,7 @@ class InQueue(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """A table as a look left it that found nothing to do: its folder, and the time of its log (`_log_time`)."""
+    """A table as a look left it that found nothing to do: its folder, and the time of its log (`View.log_time`)."""
 
     folder: TableFolder
     log_time: int
@@ -85,12 +86,12 @@ class Scheduler:
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
-        settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
+        replicators: Mapping[TableName, Replicator] | None = None,
     ) -> None:
-        """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
+        """`start_spark` gives the session when the first batch needs one; it is told how many decoded bytes wait.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
-        None: a queue of its own. `settings_of`: the settings of one table, from those of the database.
+        None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
         """
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -100,18 +101,17 @@ class Scheduler:
         self._settings = settings
         self._start_spark = start_spark
         self.spark = spark  # the session, once it was needed
-        self._settings_of = settings_of
         self._starting = threading.Lock()
-        self._replicators: dict[TableName, Replicator] = {}
+        self._replicators = dict(replicators or {})
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
         self._touched: dict[TableName, float] = {}  # when an event came last
         self._resting: dict[TableName, _Rest] = {}
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
-        self._pending_bytes = 0  # of what looks have found since the last listing
+        self._waiting: dict[TableName, int] = {}  # decoded bytes of what the last look found to apply
         self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
-        self._engines = Engines(settings, self.need_spark)
+        self._engines = Engines(settings, self.need_spark, spark_given=spark is not None)
         self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
         self._in_queue = in_queue or InQueue(ApplyQueue())
@@ -146,7 +146,6 @@ class Scheduler:
             self.zone = scan(self._storage)
         except FileNotFoundError as error:
             raise missing_database(self._storage.uri()) from error
-        self._pending_bytes = 0
         self._rivals = collisions(self.zone, self._settings.default_schema)
         changed = []
         for name, folder in self.zone.tables.items():
@@ -211,7 +210,7 @@ class Scheduler:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
             if self.spark is None:
-                self.spark = self._start_spark(self._pending_bytes)
+                self.spark = self._start_spark(self._all_waiting)
             return self.spark
 
     def request_stop(self) -> None:
@@ -229,6 +228,12 @@ class Scheduler:
         if self._owns_queue:
             self._queue.close()
         return ended
+
+    def idle(self) -> Mapping[TableName, Replicator]:
+        """The replicators, for a later scheduler of this process: they remember what they have read. Empty while a step
+        is at work, and where a listing counts for a while: a later pass shall see all that has happened before it.
+        """
+        return {} if self._lane.active or self._storage.capabilities.looks_last else self._replicators
 
     def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""
@@ -248,20 +253,20 @@ class Scheduler:
                 return Again()  # the next listing finds that it is gone
             if self._rests(name, folder):
                 return Again(self._resting[name].until - begun)
-            log_time = self._log_time(name)
             look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
-            log_time, look = 0, View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
+            look = View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
         finally:
             self._looking.pop(name, None)
         state = self.tables.after(name, look)
-        self._note(name, look, log_time)
+        self._note(name, look, now)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
-            self._pending_bytes += sum(file.entry.size for file in look.pending.files)
+            self._waiting[name] = sum([file.decoded for file in look.pending.files])
             return Again(0.0, look)
+        self._waiting.pop(name, None)
         self._races.pop(name, None)
-        if look.leftovers or look.folder.processed:
+        if look.leftovers or look.files.folder.processed:
             self._replicator(name).tidy(look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
@@ -277,15 +282,22 @@ class Scheduler:
 
     def _commit(self, name: TableName, look: View) -> Again:
         """One commit of one table. What comes after it: more of the look, another look, or a rest."""
+        begun = time.monotonic()
         try:
             return self._apply(name, look)
         except Exception as failure:  # the boundary around one table
-            self.broken = self.broken or spark_is_gone(failure)
-            return self._failed(name, look, coded(failure, table=str(name)))
+            error, is_gone = coded(failure, table=str(name)), spark_is_gone(failure)
+            if self._engines.goes_on_without_spark(error, begun, is_gone=is_gone):
+                if is_gone:
+                    self._forget_spark()
+                return Again(0.0)
+            self.broken = self.broken or is_gone
+            return self._failed(name, look, error)
 
     def _apply(self, name: TableName, look: View) -> Again:
         replicator = self._replicator(name)
-        look, done = replicator.step(look, self._engines.get)
+        preference = self._engines.preference(self._all_waiting)
+        look, done = replicator.step(look, self._engines.get, preference)
         match done:
             case Conflict():
                 self._races[name] += 1
@@ -294,7 +306,9 @@ class Scheduler:
                 self._races.pop(name, None)
                 self.tables.after(name, look, done)
                 if look.has_work:
+                    self._waiting[name] = sum([file.decoded for file in look.pending.files])
                     return Again(0.0, look)
+                self._waiting.pop(name, None)
                 if not look.pending.behind:
                     replicator.tidy_up(done.version, self._engines.index_keys)
         if replicator.quarantine(look, look.error):
@@ -305,14 +319,28 @@ class Scheduler:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)
 
+    @property
+    def _all_waiting(self) -> int:
+        """Decoded bytes that wait in all tables, as far as looks have found them."""
+        return sum(list(self._waiting.values()))
+
+    def _forget_spark(self) -> None:
+        """Forgets a session whose process has ended, so that another one can be started."""
+        from lakemirror.spark_session import session
+
+        with self._starting:
+            gone, self.spark = self.spark, None
+        if gone is not None:
+            session.stop(gone)
+
     def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
+        self._waiting.pop(name, None)
         state = self.tables.after(name, look, error)
         return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
 
     def _replicator(self, name: TableName) -> Replicator:
         if name not in self._replicators:
-            settings = self._settings_of(self._settings, str(name))
-            self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self.spark is not None)
+            self._replicators[name] = Replicator(self._storage, name, allowed(self._settings, str(name)))
         return self._replicators[name]
 
     def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:
@@ -328,10 +356,10 @@ class Scheduler:
             due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))
         if look.waiting is not None and look.waiting.until is not None:
             due.append(max(0.0, look.waiting.until - now))
-        if look.folder.processed:
-            oldest = min(entry.modified for entry in look.folder.processed) / 1e9
+        if look.files.folder.processed:
+            oldest = min(entry.modified for entry in look.files.folder.processed) / 1e9
             due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
-        rest = self._resting.get(look.folder.name)
+        rest = self._resting.get(look.files.folder.name)
         if rest is not None:
             due.append(max(0.0, rest.until - time.monotonic()))
         return min(due)
@@ -343,29 +371,30 @@ class Scheduler:
             return False
         if rest is None or name in self._rivals or time.monotonic() >= rest.until or rest.folder != folder:
             return False
-        return self._log_time(name) == rest.log_time != 0
+        return self._log_time(name) == rest.log_time
 
-    def _note(self, name: TableName, look: View, log_time: int) -> None:
-        """Remembers a look that found nothing to do. `log_time`: as it was before the look."""
+    def _note(self, name: TableName, look: View, begun: float) -> None:
+        """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
         idle = not look.pending.count and look.table is not None and not look.is_recreated
-        if idle and log_time and look.error is None and look.waiting is None and not look.leftovers:
+        is_old = begun - look.log_time / 1e9 > _FRESH
+        if idle and is_old and look.error is None and look.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
-            self._resting[name] = _Rest(look.folder, log_time, until)
+            self._resting[name] = _Rest(look.files.folder, look.log_time, until)
         else:
             self._resting.pop(name, None)
 
     def _log_time(self, name: TableName) -> int:
-        """When the folder of the Delta table's log was changed; 0 where that time does not show whether it changed.
+        """When the folder of the Delta table's log was changed, in nanoseconds; -1 where that is not known.
 
-        Where folders have no time, only the clock limits how long a look is valid.
+        0 where folders have no time: then only the clock limits how long a look is valid.
         """
         if not self._storage.capabilities.folder_times:
-            return -1
+            return 0
         try:
             entry = self._storage.stat(f"{name.target(self._settings.default_schema)}/_delta_log")
         except LakemirrorError:
-            return 0
-        return entry.modified if entry is not None and time.time() - entry.modified / 1e9 > _FRESH else 0
+            return -1
+        return entry.modified if entry is not None else -1
 
     def _forget(self) -> None:
         """Forgets the tables whose folder is gone."""
@@ -377,7 +406,8 @@ class Scheduler:
             elif not self._queue.is_at_work(self._lane, name):
                 self._queue.forget(self._lane, name)
                 self.tables.forget(name)
-                for of_tables in (self._replicators, self._resting, self._touched, self._listed, self._races):
+                of_names = (self._resting, self._touched, self._listed, self._races, self._waiting)
+                for of_tables in (self._replicators, *of_names):
                     of_tables.pop(name, None)
         self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
 

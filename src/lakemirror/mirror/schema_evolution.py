@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.delta.protocol import MAPPING
-from lakemirror.delta.schema import PHYSICAL_NAME, Column, needs_mapping
+from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
 from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
@@ -182,10 +182,9 @@ def key_properties(metadata: Mapping[str, Any], key_columns: Sequence[str]) -> d
 def stored_names(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The name of each column in the data files, by its name in the table."""
     mapped = (metadata.get("configuration") or {}).get(MAPPING, "none") != "none"
-    fields = json.loads(metadata["schemaString"])["fields"]
     return {
         field["name"]: (field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]) if mapped else field["name"]
-        for field in fields
+        for field in fields_of(metadata["schemaString"])
     }
 
 

@@ -192,8 +192,8 @@ def _failure(
 def _cause(look: View, error: LakemirrorError) -> str:
     """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
     table."""
-    file = next((each.etag for each in look.folder.files if each.path == error.file), "")
-    metadata = look.folder.metadata.etag if look.folder.metadata else ""
+    file = next((each.etag for each in look.files.folder.files if each.path == error.file), "")
+    metadata = look.files.folder.metadata.etag if look.files.folder.metadata else ""
     version = look.table.version if look.table is not None else -1
     return f"{file}|{metadata}|{look.identity}|{version}"
 
@@ -245,7 +245,7 @@ def status_now(name: TableName, look: View, last: TableStatus | None, now: float
     shown = table_status(name, next_state(remembered(last), look, None, now=now, longest=0.0))
     if shown.error_code or last is None or not last.error_code or last.id != shown.id:
         return shown
-    still_there = any(file.path == last.error_file for file in look.folder.files)
+    still_there = any(file.path == last.error_file for file in look.files.folder.files)
     if not (look.pending.count and still_there and last.position == look.position):
         return shown
     kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes

@@ -33,6 +33,7 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 
 _answers: WeakKeyDictionary[Any, tuple[float, str | SetupError]] = WeakKeyDictionary()
 _asking = threading.Lock()
+_giving = threading.Lock()
 
 
 def interpreter_for(session: SparkSession, now: float | None = None) -> str:
@@ -55,17 +56,21 @@ def interpreter_for(session: SparkSession, now: float | None = None) -> str:
 
 @contextlib.contextmanager
 def running(session: SparkSession, interpreter: str) -> Iterator[None]:
-    """Within the block, Python functions that are given to Spark will run on this interpreter; empty: the session's."""
+    """Within the block, Python functions that are given to Spark will run on this interpreter; empty: the session's.
+
+    Such blocks of several threads run one after the other.
+    """
     if not interpreter:
         yield
         return
     context = session.sparkContext
-    before = context.pythonExec
-    context.pythonExec = interpreter
-    try:
-        yield
-    finally:
-        context.pythonExec = before
+    with _giving:
+        before = context.pythonExec
+        context.pythonExec = interpreter
+        try:
+            yield
+        finally:
+            context.pythonExec = before
 
 
 def _decided(session: SparkSession) -> str | SetupError:

@@ -81,9 +81,8 @@ def test_what_is_not_written_here(given: dict[str, Any], protocol: Protocol | No
 
 
 def test_constraints_and_appends() -> None:
-    assert spark_checks(metadata()) is None and append_only_property(metadata()) is None
-    checks = spark_checks(metadata({"delta.constraints.c": "a > 0"}))
-    assert checks is not None and checks.expressions == {"c": "a > 0"}
+    assert not spark_checks({}) and append_only_property(metadata()) is None
+    assert spark_checks({"delta.constraints.c": "a > 0", "delta.appendOnly": "true"}) == {"c": "a > 0"}
     reason = append_only_property(metadata({"delta.appendOnly": "true"}))
     assert reason is not None and reason.code == "table-append-only" and "delta.appendOnly" in reason.reason
 
