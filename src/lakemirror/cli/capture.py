@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakemirror.cli.options import StorageOptions, with_groups
+from lakemirror.cli.progress import progress_bars
 from lakemirror.cli.start import importing
 from lakemirror.errors import LakemirrorError
 
@@ -108,10 +109,11 @@ def follow(
 
     options = options_of(source, values)
     use_java(find().home)
-    running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: running.stop())
-    running.run(once=once)
+    with progress_bars() as show:
+        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: running.stop())
+        running.run(once=once)
 
 
 def options_of(source: Source, values: Values = Values()) -> CaptureOptions:

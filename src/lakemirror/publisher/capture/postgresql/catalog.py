@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.types import SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.table_folders import matches
 from lakemirror.publisher.declared_types import named_type
 
 if TYPE_CHECKING:
@@ -98,11 +98,6 @@ def value_options(options: CaptureOptions) -> ValueOptions:
     return ValueOptions(numeric, options.infinite == "null")
 
 
-def matches(schema: str, name: str, qualified: str, patterns: Iterable[str]) -> bool:
-    """True if a shell pattern meets the table's name, `schema.table`, as it is or quoted as in SQL."""
-    return any(fnmatchcase(text, pattern) for pattern in patterns for text in (f"{schema}.{name}", qualified))
-
-
 def _is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
     named = (schema, name, qualified)
     return matches(*named, options.tables) and not matches(*named, options.exclude)
@@ -169,4 +164,4 @@ def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only:
     return None
 
 
-__all__ = ["SourceTable", "matches", "read_tables", "value_options"]
+__all__ = ["SourceTable", "read_tables", "value_options"]

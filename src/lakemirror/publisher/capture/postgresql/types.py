@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
@@ -74,7 +72,7 @@ class SourceColumn:
     """A column of the source. `load_expression`: SQL in its place in a load. `key`: it is a key column. `warning`:
     what is said once. `refused`: why its values cannot be kept; empty if they can.
 
-    `from_load`, `from_event` raise `BadValue` at the first value that cannot be kept: see `value_error`.
+    `from_load`, `from_event` raise `BadValue` at the first value that cannot be kept.
     """
 
     name: str
@@ -117,26 +115,6 @@ def source_column(name: str, kind: TypeName, options: ValueOptions, key: bool = 
         f"column {name} of type {kind.sql} {rule.warning}" if rule.warning else "",
         f"column {name} of type {kind.sql} {rule.refused}" if rule.refused else "",
     )
-
-
-def value_error(table: str, column: SourceColumn, key: str, bad: BadValue) -> TableError:
-    """`capture-value`: the value of this row cannot be kept. `key`: the row's key as people read it."""
-    value = f" {bad.text[:100]!r}" if bad.text else ""
-    option = "--infinite null writes NULL for it" if _is_infinite(bad) else ""
-    if not option and column.type_name.startswith("numeric") and pa.types.is_decimal(column.arrow_type):
-        option = "give more digits by --numeric decimal(38,S), or leave the option out: numbers become text"
-    return TableError(
-        "capture-value",
-        f"{table}: row {key}: column {column.name} of type {column.type_name} has the value{value}, which cannot be "
-        f"kept: {bad.why or 'it does not fit'}",
-        hint=f"Correct the value in the source; or {option}." if option else None,
-        table=table,
-        column=column.name,
-    )
-
-
-def _is_infinite(bad: BadValue) -> bool:
-    return bad.why == to.INFINITE or bad.text in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity")
 
 
 def _single(kind: TypeName, options: ValueOptions) -> _Rule:
@@ -228,4 +206,4 @@ _RULES: dict[str, _Rule] = {
         "line", "lseg", "box", "path", "polygon", "circle")},
 }  # fmt: skip
 
-__all__ = ["EVENT_PROPERTIES", "SESSION", "SourceColumn", "TypeName", "ValueOptions", "source_column", "value_error"]
+__all__ = ["EVENT_PROPERTIES", "SESSION", "SourceColumn", "TypeName", "ValueOptions", "source_column"]
