@@ -111,8 +111,9 @@ class MirroredDatabase:
         self._runner: Runner | None = None
         self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
         self._taking = threading.Lock()
-        self._definition = read_definition(self.storage)
-        self.settings: Settings = allowed(resolve(self._definition, **self.flags))
+        definition = read_definition(self.storage)
+        self._setting_warnings = unknown_settings(definition)
+        self.settings: Settings = allowed(resolve(definition, **self.flags))
 
     def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
         """Applies every complete change file that is there now, up to the first gap. Returns what was done.
@@ -123,20 +124,21 @@ class MirroredDatabase:
         """
         begun = time.monotonic()
         stop = stop or threading.Event()
-        require_zone(self.storage)
-        self.storage.probe()
+        with self._taking:  # one pass at a time uses them
+            replicators, self._replicators = self._replicators, {}
+        if not replicators:  # else an earlier pass was here
+            require_zone(self.storage)
+            self.storage.probe()
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         before = monitoring.last_status(self.storage)
         tables = TableStates(collected, before.tables, self.settings.retry_limit)
-        with self._taking:  # one pass at a time uses them
-            replicators, self._replicators = self._replicators, {}
         scheduler = Scheduler(
             self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before)
-        writer.setting_warnings = unknown_settings(self._definition)
+        writer.setting_warnings = self._setting_warnings
         try:
             self._pass(scheduler, stop)
             if not stop.is_set():
@@ -201,7 +203,7 @@ class MirroredDatabase:
 
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
-        return current_status(self.storage, self.settings, unknown_settings(self._definition))
+        return current_status(self.storage, self.settings, self._setting_warnings)
 
     def cuts(self) -> Cuts:
         """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.
