@@ -24,13 +24,14 @@ from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import PATIENCE, Runner
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings, read_definition, resolve
@@ -108,6 +109,8 @@ class MirroredDatabase:
         self._given: Any = spark
         self.flags = settings
         self._runner: Runner | None = None
+        self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
+        self._taking = threading.Lock()
         self._definition = read_definition(self.storage)
         self.settings: Settings = allowed(resolve(self._definition, **self.flags))
 
@@ -126,8 +129,10 @@ class MirroredDatabase:
         start_spark = partial(_start_spark, self.settings)
         before = monitoring.last_status(self.storage)
         tables = TableStates(collected, before.tables, self.settings.retry_limit)
+        with self._taking:  # one pass at a time uses them
+            replicators, self._replicators = self._replicators, {}
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, spark=self._given, tables=tables, settings_of=allowed
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before)
@@ -139,6 +144,7 @@ class MirroredDatabase:
             writer.write("Stopped", scheduler, readers)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
+        self._replicators = scheduler.idle()
         started = scheduler.spark is not self._given
         result = SyncResult(
             collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)

@@ -22,16 +22,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.data_files import data_file
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
 from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
-from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, named_errors, new_rows
+from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
 from lakemirror.engines.units import UPDATE, DataFiles, Shared, TouchedFile, change_units, data_units, split
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
@@ -256,16 +255,9 @@ class Pipeline(ABC):
         return written[begin:]
 
 
-def drop_written(table: str, written: Sequence[Action]) -> None:
-    """Removes files that an attempt has written, as far as possible."""
-    for action in written:
-        with contextlib.suppress(OSError, LakemirrorError):
-            data_file(table, action["path"]).unlink(missing_ok=True)
-
-
 def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
     """The flags; None if all rows are inserted."""
     return None if flags is None or flags.all() else flags
 
 
-__all__ = ["Pipeline", "TooManyKeys", "drop_written"]
+__all__ = ["Pipeline", "TooManyKeys"]

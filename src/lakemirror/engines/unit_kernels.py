@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
@@ -92,10 +93,21 @@ def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
 
 
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
-    """Writes the inserted rows as data files."""
+    """Writes the inserted rows as data files. If all rows are inserted, column chunks are copied where they can be."""
     step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
-    batches = _without_positions(kept_rows(shared, unit, encoded=True))
-    yield write_rows(batches, shared.target, sizes=replace(shared.sizes, rows_a_file=step))
+    sizes, adds = replace(shared.sizes, rows_a_file=step), list[Action]()
+    try:
+        if unit.flags is None:
+            from lakemirror.engines.kernels.copy_chunks import copy_chunks  # few applies come here
+
+            adds, left = copy_chunks(shared, unit.files, sizes)
+            unit = replace(unit, files=tuple(left))
+        batches = _without_positions(kept_rows(shared, unit, encoded=True))
+        adds += write_rows(batches, shared.target, sizes=sizes)
+    except BaseException:
+        drop_written(shared.target.path, adds)
+        raise
+    yield adds
 
 
 def _without_positions(kept: Iterator[tuple[pa.RecordBatch, np.ndarray]]) -> Iterator[pa.RecordBatch]:
@@ -256,6 +268,13 @@ def counted(add: Action) -> int:
     rows = record_count(add) or 0
     vector = add.get("deletionVector")
     return max(0, rows - (vector["cardinality"] if vector else 0))
+
+
+def drop_written(table: str, written: Sequence[Action]) -> None:
+    """Removes files that an attempt has written, as far as possible."""
+    for action in written:
+        with contextlib.suppress(OSError, LakemirrorError):
+            data_file(table, action["path"]).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

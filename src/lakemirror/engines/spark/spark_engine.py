@@ -25,12 +25,12 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
-from lakemirror.engines.pipeline import Pipeline, TooManyKeys, drop_written
+from lakemirror.engines.pipeline import Pipeline, TooManyKeys
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
-from lakemirror.engines.unit_kernels import Bad, Kernel, counted, work_schema
+from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
 from lakemirror.engines.units import (
     KEPT,
     UNIT_BYTES,
