@@ -157,13 +157,13 @@ class TopicCapture:
         for each in consumer.consume(_MOST, _GATHER):
             topic, error = str(each.topic()), each.error()
             if error is None:
-                found.append((topic, Message(int(each.partition()), int(each.offset()), each.key(), each.value())))
+                found.append((topic, Message(each.partition() or 0, each.offset() or 0, each.key(), each.value())))
             elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
                 self._lost(topic)
             elif error.fatal():
                 raise _failed(f"{topic}: {error.str()}")
             elif error.code() == kafka.KafkaError._PARTITION_EOF:  # behind it may be marks of transactions alone
-                self._read[topic, int(each.partition())] = int(each.offset())
+                self._read[topic, each.partition() or 0] = each.offset() or 0
             else:
                 self._tell(f"{topic}: {error.str()}; tried again")
         return found
