@@ -80,6 +80,19 @@ CODES: dict[str, Kind] = {
         422,
         "Replace the file by one whose column is named __rowMarker__, or set row_marker_misspelt to column.",
     ),
+    "partial-row-invalid": Kind(
+        False,
+        3,
+        422,
+        "__unchangedColumns__ lists columns, on updates and upserts alone, and no key columns: replace the file under "
+        "the same name.",
+    ),
+    "partial-row-missing": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one with the complete row, or set partial_row_missing to null.",
+    ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
     ),
