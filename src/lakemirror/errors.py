@@ -232,6 +232,9 @@ CODES: dict[str, Kind] = {
     "capture-taken": Kind(False, 4, 409, "End the other capture, or give this one another name."),
     "capture-source-failed": Kind(True, 4, 503, "Look at the database's log; the capture tries again by itself."),
     "capture-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[capture]'"),
+    # queries
+    "query-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[query]'"),
+    "query-failed": Kind(False, 1, 422, "Correct the statement; `lakemirror tables DB` shows the tables' names."),
     # the service
     "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),
