@@ -20,6 +20,7 @@ _COMMANDS = {
     "config": ("config", "config"),
     "check": ("check", "check"),
     "publish": ("publish", "publish"),
+    "capture": ("capture", "app"),
     "serve": ("serve", "serve"),
     "access": ("access", "app"),
     "verify": ("verify", "verify"),
