@@ -20,7 +20,7 @@ _COMMANDS = {
     "config": ("config", "config"),
     "check": ("check", "check"),
     "publish": ("publish", "publish"),
-    "capture": ("capture", "app"),
+    "capture": ("capture_source", "app"),
     "serve": ("serve", "serve"),
     "access": ("access", "app"),
     "verify": ("verify", "verify"),

@@ -122,7 +122,8 @@ class Scheduler:
         )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
-        staging.sweep(storage)
+        if not self._replicators:  # the first pass of this process
+            staging.sweep(storage)
 
     @property
     def key_index(self) -> KeyIndex | None:
