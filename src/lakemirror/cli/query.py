@@ -36,7 +36,7 @@ def query(
 
     Example: lakemirror query shop "select * from sales.orders" --format parquet --to orders.parquet
     """
-    from lakemirror.storage.connections import options_of
+    from lakemirror.storage.connections import given_options
     from lakemirror.table_query import Query, tables_to_query
 
     if form is Form.table and to is not None:
@@ -44,18 +44,14 @@ def query(
     if form is Form.parquet and to is None:
         raise typer.BadParameter("--format parquet needs --to FILE")
     require(database)
-    options = {**os.environ, **options_of(_root(str(database)))}
+    options = dict(os.environ)
+    for given in given_options().values():
+        options |= {name.upper(): value for name, value in given.items()}
     with Query(tables_to_query(database, cut), options) as opened:
         if form is Form.table:
             typer.echo("\n".join(printable(line) for line in opened.text(statement).splitlines()))
         else:
             opened.copy(statement, "/dev/stdout" if to is None else str(to.absolute()), form.value)
-
-
-def _root(database: str) -> str:
-    from lakemirror.storage.addresses import is_store_address, parse_address
-
-    return parse_address(database)[0] if is_store_address(database) else ""
 
 
 __all__ = ["query"]
