@@ -92,6 +92,10 @@ def follow(
     once: Annotated[
         bool, typer.Option("--once", help="End once everything is published that has happened so far.")
     ] = False,
+    cut: Annotated[
+        float,
+        typer.Option(help="Seconds between two cuts, at which all tables end at one transaction; 0: none.", min=0),
+    ] = 60.0,
     storage: StorageOptions = None,
 ) -> None:
     """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
@@ -108,7 +112,7 @@ def follow(
 
     options = options_of(source, values)
     use_java(find().home)
-    running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True))
+    running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), cut=cut)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: running.stop())
     running.run(once=once)
