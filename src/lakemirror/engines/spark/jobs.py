@@ -23,6 +23,7 @@ from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import Kernel
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.spark_session.connect_server import is_remote
 from lakemirror.spark_session.python_workers import running
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Jobs:
     def __init__(self, session: SparkSession, interpreter: str = "") -> None:
         self.session = session
         self._interpreter = interpreter
-        self.is_remote = type(session).__module__.startswith("pyspark.sql.connect")
+        self.is_remote = is_remote(session)
         self._store_options = StoreOptions(session, is_remote=self.is_remote)
 
     @property
