@@ -17,11 +17,12 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
     "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
-    "run-on-your-spark", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot", "recover",
-    "coming-from-fabric",
+    "run-on-your-spark", "spark-streams", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot",
+    "recover", "coming-from-fabric",
 )))  # fmt: skip
 ELSEWHERE = {  # pages whose examples another test runs
     "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
+    "how-to/share-tables": "tests/clients/test_sharing_client.py",
     "how-to/run-the-service": "tests/unit/service/test_deployment.py",
 }
 NOT_RUN = ("make", "needs a cluster", "needs a store", "takes an hour")  # notes above blocks that a test cannot run

@@ -22,19 +22,20 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import TableName, scan, zone_warnings
+from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import PATIENCE, Runner
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.status_writer import StatusWriter, status_before
+from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings, read_definition, resolve
-from lakemirror.settings_spelling import setting_warnings
+from lakemirror.settings_spelling import unknown_settings
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.mirror import operations
+    from lakemirror.mirror.cut_versions import Cut, Cuts
 
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
 _LONGEST_WAIT = 5.0  # and for all of them no longer than this while nothing is committed
@@ -106,7 +108,11 @@ class MirroredDatabase:
         self._given: Any = spark
         self.flags = settings
         self._runner: Runner | None = None
-        self.settings: Settings = self._resolve()
+        self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
+        self._taking = threading.Lock()
+        definition = read_definition(self.storage)
+        self._setting_warnings = unknown_settings(definition)
+        self.settings: Settings = allowed(resolve(definition, **self.flags))
 
     def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
         """Applies every complete change file that is there now, up to the first gap. Returns what was done.
@@ -117,18 +123,21 @@ class MirroredDatabase:
         """
         begun = time.monotonic()
         stop = stop or threading.Event()
-        require_zone(self.storage)
-        self.storage.probe()
+        with self._taking:  # one pass at a time uses them
+            replicators, self._replicators = self._replicators, {}
+        if not replicators:  # else an earlier pass was here
+            require_zone(self.storage)
+            self.storage.probe()
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
-        before = status_before(self.storage)
+        before = monitoring.last_status(self.storage)
         tables = TableStates(collected, before.tables, self.settings.retry_limit)
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, spark=self._given, tables=tables, settings_of=allowed
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
-        writer = StatusWriter(self.storage, before.warnings)
-        writer.setting_warnings = setting_warnings(self.storage)
+        writer = StatusWriter(self.storage, before)
+        writer.setting_warnings = self._setting_warnings
         try:
             self._pass(scheduler, stop)
             if not stop.is_set():
@@ -136,6 +145,7 @@ class MirroredDatabase:
             writer.write("Stopped", scheduler, readers)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
+        self._replicators = scheduler.idle()
         started = scheduler.spark is not self._given
         result = SyncResult(
             collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)
@@ -144,7 +154,7 @@ class MirroredDatabase:
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         if not stop.is_set():
-            found = [*zone_warnings(scheduler.zone), *readers.warnings.values()]
+            found = [*scheduler.zone.warnings, *readers.warnings.values()]
             result.attention = needing_attention(scheduler.tables.rows(), found)
         return result
 
@@ -192,7 +202,23 @@ class MirroredDatabase:
 
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
-        return current_status(self.storage, self.settings, setting_warnings(self.storage))
+        return current_status(self.storage, self.settings, self._setting_warnings)
+
+    def cuts(self) -> Cuts:
+        """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.
+
+        Error: `database-missing`.
+        """
+        from lakemirror.mirror.cut_versions import Cuts
+
+        require_zone(self.storage)
+        return Cuts(self.storage, self.settings.default_schema, self.settings.retention_in_days)
+
+    def cut(self, which: str | int = "last") -> Cut:
+        """One cut: the newest that every table has reached, or that of a number. `versions` says which version of each
+        Delta table it is, `snippets()` how each tool reads them. Errors: `cut-unknown`, `database-missing`.
+        """
+        return self.cuts().find(str(which))
 
     def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
         """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.
@@ -247,6 +273,7 @@ class MirroredDatabase:
         return operations.restore(self.storage, table, self.settings.default_schema)
 
     def _resolve(self) -> Settings:
+        """The settings as `mirroring.json` has them now."""
         return allowed(resolve(read_definition(self.storage), **self.flags))
 
 
@@ -254,7 +281,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     """The state of every table with these settings, now. `of_settings`: the warnings about them. `database-missing`."""
     require_zone(storage)
     zone = scan(storage)
-    stored = read_stored(storage)
+    stored = monitoring.last_status(storage)
     last = {table.name: table for table in stored.tables}
     tables, now = [], time.time()
     for name, folder in zone.tables.items():
@@ -265,21 +292,12 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     missing = [each for each in stored.warnings if each.code == MISSING and each.file not in targets]
     of_the_last_pass = (UNMET, "drop-postponed")
     kept = [each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")]
-    found = (*zone_warnings(zone), *([warned] if warned else ()), *missing, *of_settings, *kept)
+    found = (*zone.warnings, *([warned] if warned else ()), *missing, *of_settings, *kept)
     absent = {each.file for each in missing}
     tables += [
         row for row in last.values() if TableName(row.schema, row.table).target(settings.default_schema) in absent
     ]
     return replace(stored, tables=tuple(tables), warnings=lasting(stored.warnings, found, now), partner=partner)
-
-
-def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
-    """The status that the last pass wrote; empty if it cannot be read."""
-    try:
-        return monitoring.read_status(storage) or monitoring.DatabaseStatus("Stopped")
-    except LakemirrorError as error:
-        unread = Warned("status-unreadable", f"the last status cannot be read: {error}", "Files/Monitoring")
-        return monitoring.DatabaseStatus("Stopped", warnings=(unread,))
 
 
 def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSession:

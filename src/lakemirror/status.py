@@ -129,19 +129,22 @@ class DatabaseStatus:
 
 
 def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseStatus | None, *, heartbeat: bool) -> bool:
-    """Writes the files that differ from `before`, over those that this process wrote last; False if these are gone.
+    """Writes the files that differ from `before`, over those that are there; False if one is gone, or in a store is not
+    the one that this process wrote last: then `write_status` looks at what is there. None: that is not known.
 
     One request for each file, in a store. `heartbeat`: writes `replicator.json` even if only the time differs.
     LakemirrorError `storage-unavailable`.
     """
-    if before is None or not storage.capabilities.rewrites:
-        return False  # the files are read before they are written
+    if before is None:
+        return False
     changed: dict[str, bytes] = {}
     if status.tables is not before.tables and (tables := _tables_text(status)) != _tables_text(before):
         changed[TABLES] = tables
     replicator = _dump(_replicator(status))
     if heartbeat or replicator != _dump(_replicator(replace(before, process=status.process))):
         changed[REPLICATOR] = replicator
+    if TABLES not in changed and not storage.capabilities.waits and not storage.exists(TABLES):
+        return False
     return all(storage.rewrite(path, data) for path, data in changed.items())
 
 
@@ -155,14 +158,6 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
     return written
 
 
-def write_sign_of_life(storage: Storage, status: DatabaseStatus) -> None:
-    """Writes `replicator.json` alone, with the time; also the tables if their file is gone. `storage-unavailable`."""
-    if _is_file(storage, TABLES):
-        storage.write(REPLICATOR, _dump(_replicator(status)))
-    else:
-        write_status(storage, status)
-
-
 def read_status(storage: Storage) -> DatabaseStatus | None:
     """The status in the files; None if there are none, or they are invalid."""
     replicator, tables = _parse(_read(storage, REPLICATOR)), _parse(_read(storage, TABLES))
@@ -170,13 +165,20 @@ def read_status(storage: Storage) -> DatabaseStatus | None:
         return None
     rows = tables.get("tables")
     return DatabaseStatus(
-        status=_text(replicator, "status"),
-        error_code=_text(replicator, "errorCode"),
-        error_message=_text(replicator, "errorMessage"),
+        **_fields(replicator, _OF_REPLICATOR, ""),
         tables=tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else (),
         warnings=_warnings(replicator),
         process=_process(replicator.get("process")),
     )
+
+
+def last_status(storage: Storage) -> DatabaseStatus:
+    """The status that the last process wrote; empty, with a warning if its files cannot be read."""
+    try:
+        return read_status(storage) or DatabaseStatus("Stopped")
+    except LakemirrorError as error:
+        unread = Warned("status-unreadable", f"the last status cannot be read: {error}", MONITORING)
+        return DatabaseStatus("Stopped", warnings=(unread,))
 
 
 def render(status: DatabaseStatus) -> dict[str, bytes]:
@@ -288,32 +290,36 @@ def _warning_row(warned: Warned) -> dict[str, str]:
     return {**warned._asdict(), "since": format_time(warned.since or None)}
 
 
+_OF_REPLICATOR = {"status": "status", "error_code": "errorCode", "error_message": "errorMessage"}
+_TEXTS = {
+    **_OF_REPLICATOR, "id": "id", "table": "sourceTableName", "schema": "sourceSchemaName", "error_file": "errorFile",
+    "error_hint": "errorHint", "engine": "engine", "engine_reason": "engineReason",
+}  # fmt: skip
+_NUMBERS = {"position": "position", "pending_files": "pendingFiles"}
+_METRICS = {"processed_rows": "processedRowCount", "processed_bytes": "processedByte"}
+
+
+def _fields(row: Mapping[str, Any], members: Mapping[str, str], missing: Any) -> dict[str, Any]:
+    """The fields that these members of a JSON object hold; `missing` for one that is not there or of another type."""
+    found = {field: row.get(member) for field, member in members.items()}
+    return {field: value if type(value) is type(missing) else missing for field, value in found.items()}
+
+
 def _table(row: Mapping[str, Any]) -> TableStatus:
     metrics = row.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     waiting = row.get("waitingFor")
     return TableStatus(
-        id=_text(row, "id"),
-        status=_text(row, "status"),
-        table=_text(row, "sourceTableName"),
-        schema=_text(row, "sourceSchemaName"),
-        error_code=_text(row, "errorCode"),
-        error_message=_text(row, "errorMessage"),
-        error_file=_text(row, "errorFile"),
-        error_hint=_text(row, "errorHint"),
-        processed_rows=_whole(metrics, "processedRowCount"),
-        processed_bytes=_whole(metrics, "processedByte"),
+        **_fields(row, _TEXTS, ""),
+        **_fields(row, _NUMBERS, 0),
+        **_fields(metrics, _METRICS, 0),
         last_source_commit=parse_time(metrics.get("lastSourceCommitTimeUtc")),
         last_sync=parse_time(metrics.get("lastSyncTimeUtc")),
-        position=_whole(row, "position"),
-        pending_files=_whole(row, "pendingFiles"),
-        waiting_for=Waiting(_text(waiting, "what"), parse_time(waiting.get("since")) or 0.0)
+        waiting_for=Waiting(**_fields(waiting, {"what": "what"}, ""), since=parse_time(waiting.get("since")) or 0.0)
         if isinstance(waiting, dict)
         else None,
         warnings=_warnings(row),
         oldest_pending=parse_time(row.get("oldestPendingTimeUtc")),
-        engine=_text(row, "engine"),
-        engine_reason=_text(row, "engineReason"),
     )
 
 
@@ -321,30 +327,22 @@ def _process(found: Any) -> EngineProcess | None:
     if not isinstance(found, dict):
         return None
     started, heartbeat = parse_time(found.get("startedTimeUtc")), parse_time(found.get("heartbeatTimeUtc"))
-    if started is None or heartbeat is None or _whole(found, "pid") <= 0:
+    pid, host = found.get("pid"), found.get("host")
+    if started is None or heartbeat is None or type(pid) is not int or pid <= 0:
         return None
-    return EngineProcess(_whole(found, "pid"), _text(found, "host"), started, heartbeat)
+    return EngineProcess(pid, host if isinstance(host, str) else "", started, heartbeat)
 
 
 def _warnings(row: Mapping[str, Any]) -> tuple[Warned, ...]:
     found = row.get("warnings")
     if not isinstance(found, list):
         return ()
+    names = {"code": "code", "message": "message", "file": "file"}
     return tuple(
-        Warned(_text(each, "code"), _text(each, "message"), _text(each, "file"), parse_time(each.get("since")) or 0.0)
+        Warned(**_fields(each, names, ""), since=parse_time(each.get("since")) or 0.0)
         for each in found
         if isinstance(each, dict)
     )
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _whole(row: Mapping[str, Any], name: str) -> int:
-    value = row.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:
@@ -361,13 +359,6 @@ def _read(storage: Storage, path: str) -> bytes | None:
         if error.code in ("path-refused", "content-too-large"):
             return None  # not written by lakemirror: it is replaced if possible
         raise
-
-
-def _is_file(storage: Storage, path: str) -> bool:
-    try:
-        return storage.stat(path) is not None
-    except LakemirrorError:
-        return False
 
 
 def _parse(data: bytes | None) -> Mapping[str, Any]:
@@ -389,9 +380,10 @@ __all__ = [
     "EngineProcess",
     "TableStatus",
     "format_time",
+    "last_status",
     "parse_time",
     "read_status",
     "render",
-    "write_sign_of_life",
+    "rewrite_status",
     "write_status",
 ]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 source = pytest.importorskip("lakemirror.publisher.spark", reason="PySpark 4.0 or newer is not installed")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    source.register(spark)
+    """Nobody registers the format: Spark finds it."""
     return spark
 
 

@@ -16,10 +16,10 @@ from tests.commands import CommandRunner
 from tests.spark.test_spark_engine import ROOT, clean, connect_server
 
 from lakemirror.cli import features as cli_features
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalog_names import path_of
-from lakemirror.features.feature_names import features_of
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, jvm, session
 

@@ -93,6 +93,7 @@ def test_no_module_says_nothing() -> None:
     [
         ("lakemirror", "LakemirrorError MirroredDatabase SetupError SyncResult TableError TableResult"),
         ("lakemirror.publisher", "Buffer Landing LandingTable Published"),
+        ("lakemirror.spark", "mirror"),
         ("lakemirror.features", "Dropped Plan Step Wish drop make_plan"),
     ],
 )

@@ -22,7 +22,7 @@ from lakemirror.status import (
     parse_time,
     read_status,
     render,
-    write_sign_of_life,
+    rewrite_status,
     write_status,
 )
 from lakemirror.storage import LocalStorage
@@ -195,18 +195,19 @@ def test_times_round_trip(seconds: float) -> None:
     assert parse_time(format_time(seconds)) == pytest.approx(seconds, abs=1e-6)
 
 
-def test_a_sign_of_life_writes_no_tables_unless_they_are_gone(tmp_path: Path) -> None:
+def test_a_heartbeat_writes_no_tables_unless_they_are_gone(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     status = DatabaseStatus("Running", tables=(TableStatus("1", "Replicating", "orders"),))
+    alive = replace(status, process=EngineProcess.this())
+    assert not rewrite_status(storage, alive, status, heartbeat=True) and not any(tmp_path.iterdir())
     write_status(storage, status)
     (tmp_path / TABLES).write_bytes(b"mine")
-    write_sign_of_life(storage, replace(status, process=EngineProcess.this()))
+    assert rewrite_status(storage, alive, status, heartbeat=True)
     assert (tmp_path / TABLES).read_bytes() == b"mine"
     found = read_status(storage)
     assert found is not None and found.process is not None
     (tmp_path / TABLES).unlink()
-    write_sign_of_life(storage, status)
-    assert json.loads((tmp_path / TABLES).read_bytes())["tables"][0]["sourceTableName"] == "orders"
+    assert not rewrite_status(storage, alive, status, heartbeat=True)
 
 
 def test_rows_are_as_if_all_were_dumped_at_once() -> None:

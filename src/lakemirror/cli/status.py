@@ -118,7 +118,8 @@ def _warning(warned: Warned) -> str:
 
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
-    from lakemirror.api import MirroredDatabase, read_stored
+    from lakemirror.api import MirroredDatabase
+    from lakemirror.status import last_status
     from lakemirror.storage.place import storage_of
 
     try:
@@ -126,7 +127,7 @@ def _look(database: Place) -> DatabaseStatus:
     except LakemirrorError as error:
         if error.code not in ("definition-invalid", "setting-invalid", "client-unknown"):
             raise
-        return replace(read_stored(storage_of(database)), error_code=error.code, error_message=error.message)
+        return replace(last_status(storage_of(database)), error_code=error.code, error_message=error.message)
 
 
 def _json(found: DatabaseStatus, now: float, indent: int | None) -> str:

@@ -45,7 +45,8 @@ def sync(
     Example: lakemirror sync shop
     """
     with importing():
-        from lakemirror.api import MirroredDatabase, read_stored
+        from lakemirror.api import MirroredDatabase
+        from lakemirror.status import last_status
 
     log_to_stderr(verbose)
     require(database)
@@ -63,7 +64,7 @@ def sync(
     if as_json:
         _print_json(result)
     else:
-        _print_text(result, read_stored(opened.storage))
+        _print_text(result, last_status(opened.storage))
     if number:
         leave(128 + number)
     if result.failed:

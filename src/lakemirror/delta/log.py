@@ -45,15 +45,12 @@ class Protocol:
 
     @classmethod
     def from_action(cls, value: Mapping[str, Any]) -> Protocol:
-        def names(key: str) -> frozenset[str] | None:
-            found = value.get(key)
-            return None if found is None else frozenset(found)
-
+        read, written = value.get("readerFeatures"), value.get("writerFeatures")
         return cls(
             int(value["minReaderVersion"]),
             int(value["minWriterVersion"]),
-            names("readerFeatures"),
-            names("writerFeatures"),
+            None if read is None else frozenset(read),
+            None if written is None else frozenset(written),
         )
 
     def to_action(self) -> Action:

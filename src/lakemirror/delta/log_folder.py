@@ -190,6 +190,7 @@ class RecentLog:
     def __init__(self, table: str | Path, counts_for: float = _COUNTS_FOR) -> None:
         """`counts_for`: seconds after which the log is listed again, at least."""
         self._table = Path(table)
+        self._pointer_path = self._table / "_delta_log/_last_checkpoint"
         self._counts_for = counts_for
         self._log: Log | None = None
         self._newest: _Identity | None = None
@@ -205,10 +206,6 @@ class RecentLog:
     def forget(self) -> None:
         """The next read lists the log."""
         self._log = None
-
-    @property
-    def _pointer_path(self) -> Path:
-        return self._table / "_delta_log/_last_checkpoint"
 
     def _listed(self) -> Log | None:
         begun = time.monotonic()

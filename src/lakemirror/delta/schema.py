@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}
@@ -38,7 +38,7 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
     `before`: the table's current `schemaString`. The metadata of its columns is kept. A column with a new type gets
     the record of the change that Delta's type widening requires.
     """
-    known = {field["name"]: field for field in json.loads(before)["fields"]} if before else {}
+    known: dict[str, Mapping[str, Any]] = {field["name"]: field for field in fields_of(before)} if before else {}
     fields = []
     for column in columns:
         type_ = _DELTA_NAMES.get(column.type, column.type)
@@ -56,16 +56,21 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
 
 
 @lru_cache(maxsize=32)
+def fields_of(schema_string: str) -> tuple[Mapping[str, Any], ...]:
+    """The top-level fields of a Delta `schemaString`, as its JSON has them. They are shared: do not change them."""
+    return tuple(json.loads(schema_string)["fields"])
+
+
+@lru_cache(maxsize=32)
 def from_delta(schema_string: str) -> tuple[Column, ...]:
     """The columns of a Delta `schemaString`. The type of a nested column is its JSON text."""
-    fields = json.loads(schema_string)["fields"]
     return tuple(
         Column(
             f["name"],
             sql_name(f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"]),
             str((f.get("metadata") or {}).get(ZONE, "")),
         )
-        for f in fields
+        for f in fields_of(schema_string)
     )
 
 
@@ -101,4 +106,4 @@ def with_mapping(
 
 def is_widened(schema_string: str) -> bool:
     """True if a column of the `schemaString` had another type before."""
-    return any(TYPE_CHANGES in field["metadata"] for field in json.loads(schema_string)["fields"])
+    return any(TYPE_CHANGES in field["metadata"] for field in fields_of(schema_string))

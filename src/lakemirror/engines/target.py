@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lakemirror.delta.log import Snapshot
 from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
-from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
+from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, fields_of, from_delta
 from lakemirror.delta.statistics_columns import statistics_columns
 from lakemirror.engines.kernels.nested_types import arrow_type, stored_type
 from lakemirror.engines.row_work import Target, TargetColumn
@@ -38,7 +37,7 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
     configuration = metadata.get("configuration") or {}
     mode = configuration.get(MAPPING, "none")
     mapped = mode != "none"
-    fields = json.loads(metadata["schemaString"])["fields"]
+    fields = fields_of(metadata["schemaString"])
     columns = []
     for field, column in zip(fields, from_delta(metadata["schemaString"]), strict=True):
         details = field.get("metadata") or {}
@@ -53,7 +52,6 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
                 zone=column.zone or "UTC",
             )
         )
-    checks = spark_checks(metadata)
     spelled = {column.name.lower(): column.name for column in columns}
     for key in key_columns:
         if spelled.setdefault(key.lower(), key) == key and not any(column.name == key for column in columns):
@@ -65,7 +63,7 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         tuple(spelled[key.lower()] for key in key_columns),
         configuration.get(VECTORS, "").lower() == "true",
         configuration.get(FEED, "").lower() == "true",
-        constraints=tuple(sorted(checks.expressions.items())) if checks is not None else (),
+        constraints=tuple(sorted(spark_checks(configuration).items())),
         statistics=statistics_columns(configuration),
     )
 

@@ -22,6 +22,10 @@ METADATA = "_metadata.json"
 MARKER = "_mirror.json"
 PAUSED = "_paused.json"
 PARTNER_EVENTS = "_partnerEvents.json"
+CUTS = f"{LANDING_ZONE}/_cuts"
+"""Manifests of cuts (`cut_manifests.py`)."""
+TOKEN = "lakemirror.file"
+"""In the footer of a change file: the name under which our publisher wrote it. No two files have the same."""
 
 
 @dataclass(frozen=True, order=True)
@@ -86,6 +90,18 @@ class Zone:
     strays: list[Entry] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
     errors: dict[str, LakemirrorError] = field(default_factory=dict)
+
+    @cached_property
+    def warnings(self) -> list[Warned]:
+        """What is in no table and why, and what could not be listed (contract section 1)."""
+        skipped = [Warned("folder-skipped", f"{path} is no table: {why_skipped(path)}", path) for path in self.skipped]
+        strays = [
+            Warned("file-stray", f"{entry.name} is in no table folder", entry.path)
+            for entry in self.strays
+            if data_stem(entry.name)
+        ]
+        unlisted = [Warned(error.code, error.message, path) for path, error in sorted(self.errors.items())]
+        return capped([*skipped, *strays, *not_files(self.others), *unlisted])
 
     def is_unknown(self, target: str, default_schema: str) -> bool:
         """True where the listing does not tell whether the Delta table's folder is still in the landing zone.
@@ -172,7 +188,7 @@ def _zone(listing: Listing) -> Zone:
             if _is_table_name(parts[-1]):
                 name = _name(parts)
                 zone.tables[name] = TableFolder(name, folders=[path])
-            else:
+            elif path != CUTS:
                 zone.skipped.append(path)
         elif below < 0:
             (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
@@ -202,18 +218,6 @@ def table_of(path: str) -> TableName | None:
     """The table whose folder a folder of the landing zone is, or is in; None above all tables."""
     parts, depth = _located(path)
     return _name(parts[:depth]) if len(parts) >= depth else None
-
-
-def zone_warnings(zone: Zone) -> list[Warned]:
-    """What in a landing zone is in no table and why, and what could not be listed (contract section 1)."""
-    skipped = [Warned("folder-skipped", f"{path} is no table: {why_skipped(path)}", path) for path in zone.skipped]
-    strays = [
-        Warned("file-stray", f"{entry.name} is in no table folder", entry.path)
-        for entry in zone.strays
-        if data_stem(entry.name)
-    ]
-    unlisted = [Warned(error.code, error.message, path) for path, error in sorted(zone.errors.items())]
-    return capped([*skipped, *strays, *not_files(zone.others), *unlisted])
 
 
 def data_stem(name: str) -> str:

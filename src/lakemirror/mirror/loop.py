@@ -23,17 +23,17 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
-from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.scheduler import InQueue, Scheduler
-from lakemirror.mirror.status_writer import StatusWriter, status_before
+from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings
 from lakemirror.settings_spelling import setting_warnings, unknown_settings
-from lakemirror.status import HEARTBEAT, TableStatus
+from lakemirror.status import HEARTBEAT, TableStatus, last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -105,12 +105,12 @@ class Runner:
         self._observer = observer
         self._shared = shared or Shared()
         self._warnings_of = warnings_of
-        self._seen = _definition_etag(storage)
+        self._seen = definition_etag(storage)
         self._lane = self._shared.queue.add(self._step, looks=1)
         watchable = storage.watchable()
         self._not_watched = watchable if isinstance(watchable, NotWatched) else None
         self._folder = None if isinstance(watchable, NotWatched) else watchable
-        before = status_before(storage)
+        before = last_status(storage)
         self._scheduler = self._new_scheduler(spark, before.tables)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
         self._idle_time = IdleTime(
@@ -118,7 +118,7 @@ class Runner:
         )
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
-        self._writer = StatusWriter(storage, before.warnings)
+        self._writer = StatusWriter(storage, before)
         self._begun = time.monotonic()
         self._errors: dict[str, LakemirrorError] = {}  # of what failed last time, by its name in the queue
         self._failures: Counter[str] = Counter()  # in a row
@@ -304,7 +304,7 @@ class Runner:
             return
         self._definition_again = time.monotonic() + self._storage.capabilities.looks_last / 10
         try:
-            seen = _definition_etag(self._storage)
+            seen = definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()
         except Exception as failure:
             error = coded(failure)
@@ -342,7 +342,6 @@ class Runner:
             spark=spark,
             tables=TableStates(self._observer, before, self.settings.retry_limit),
             in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
-            settings_of=allowed,
         )
 
     def _say_unknown_settings(self) -> None:
@@ -367,7 +366,7 @@ def _folders(zone: Zone) -> list[str]:
     return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
 
 
-def _definition_etag(storage: Storage) -> str:
+def definition_etag(storage: Storage) -> str:
     """A text that changes when `mirroring.json` changes. `definition-invalid` if it is no regular file."""
     try:
         entry = storage.stat(DEFINITION)
@@ -378,4 +377,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "Shared"]
+__all__ = ["PATIENCE", "Runner", "Shared", "definition_etag"]

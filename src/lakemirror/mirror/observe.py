@@ -40,28 +40,22 @@ class View:
     """What one look at a table folder and its Delta table has found.
 
     `table`: what the log says, None where there is no table; `log`: the log as it was listed, None where it must be
-    listed to be read. `identity`: of the table folder, empty where the look ended before it was known. `detection`: how
-    files are found from now on; `applied`: which are applied, none in a folder that was made again. `failure`: why
-    nothing can be applied, from the look itself or from a caller.
+    listed to be read; `log_time`: when its folder was changed, in nanoseconds, before it was read; 0 where there is
+    none, and where folders have no time. `identity`: of the table folder, empty where the look ended before it was
+    known. `detection`: how files are found from now on; `applied`: which are applied, none in a folder that was made
+    again. `failure`: why nothing can be applied, from the look itself or from a caller.
     """
 
     files: TableFiles
     table: TableLog | None = None
     log: Log | None = field(default=None, repr=False)
+    log_time: int = 0
     identity: str = ""
     detection: Detection = field(default_factory=Detection)
     applied: AppliedFiles = field(default_factory=AppliedFiles)
     pending: Pending = field(default_factory=Pending)
     warnings: tuple[Warned, ...] = ()
     failure: LakemirrorError | None = None
-
-    @cached_property
-    def folder(self) -> TableFolder:
-        return self.files.folder
-
-    @cached_property
-    def metadata(self) -> TableMetadata:
-        return self.files.metadata
 
     @cached_property
     def at(self) -> Position | None:
@@ -86,12 +80,12 @@ class View:
     @cached_property
     def has_work(self) -> bool:
         """True where files can be applied."""
-        return bool(self.pending.files) and self.failure is None and self.folder.paused is None
+        return bool(self.pending.files) and self.failure is None and self.files.folder.paused is None
 
     @cached_property
     def error(self) -> LakemirrorError | None:
         """Why nothing can be applied: the failure of the look, or the file that would be next."""
-        if self.failure is not None or self.pending.rejected is None or self.pending.files or self.folder.paused:
+        if self.failure is not None or self.pending.rejected is None or self.pending.files or self.files.folder.paused:
             return self.failure
         return self.pending.rejected.error()
 
@@ -182,7 +176,9 @@ class TableObserver:
 
     def _with_table(self, view: View, mark: bool) -> View:
         check_name(self.name)
-        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        if self._storage.capabilities.folder_times:  # `path-refused` where a link leads out of the database
+            log_folder = self._storage.stat(f"{self.target}/_delta_log")
+            view = replace(view, log_time=log_folder.modified if log_folder is not None else 0)
         try:
             table, log = self._read_log()
         except LakemirrorError as error:
@@ -191,7 +187,7 @@ class TableObserver:
             raise
         if table is None and mark and move_here(self._storage, self.name, self.target):
             table, log = self._read_log()
-        if table is None and view.folder.files:
+        if table is None and view.files.folder.files:
             check_no_table_around(self._storage, self.target)
         return replace(view, table=table, log=log)
 
@@ -203,14 +199,14 @@ class TableObserver:
 
     def _with_metadata(self, view: View) -> View:
         """The view with what the publisher declares. TableError where the Delta table is not ours, or not any more."""
-        folder = view.folder
+        folder = view.files.folder
         if folder.error is not None:
             raise folder.error
         etag = folder.metadata.etag if folder.metadata else ""
         if self._metadata[0] != etag or not etag:
             self._metadata = (etag, read_metadata(self._storage, folder))
         metadata = self._metadata[1]
-        files = view.files if metadata is view.metadata else TableFiles(folder, metadata)
+        files = view.files if metadata is view.files.metadata else TableFiles(folder, metadata)
         view = replace(view, files=files, warnings=metadata.warnings)
         if view.table is not None and view.table.identity:
             raise TableError(
@@ -261,20 +257,20 @@ class TableObserver:
         """The view with how files are found from now on, and which are applied: none in a folder made again."""
         before = view.detection
         detection = Detection() if view.is_recreated else before
-        detection = declared(detection, view.metadata, view.position, str(self.name))
+        detection = declared(detection, view.files.metadata, view.position, str(self.name))
         if detection is before:
             return view
         applied = self._applied(view, detection, None if view.is_recreated else view.at)
         return replace(view, detection=detection, applied=applied)
 
     def _check_keys(self, view: View, before: tuple[str, ...]) -> None:
-        after = view.metadata.key_columns
+        after = view.files.metadata.key_columns
         if before and {key.lower() for key in before} != {key.lower() for key in after}:
             raise TableError(
                 "key-columns-changed",
                 f"{self.name}: key columns were [{', '.join(before)}] and are now [{', '.join(after)}]",
                 table=str(self.name),
-                file=view.folder.metadata.path if view.folder.metadata else None,
+                file=view.files.folder.metadata.path if view.files.folder.metadata else None,
             )
 
     def _applied(self, view: View, detection: Detection, at: Position | None) -> AppliedFiles:
@@ -289,7 +285,7 @@ class TableObserver:
 
     def _with_pending(self, view: View, now: float) -> View:
         """The view with the files that may be applied now, and all its warnings."""
-        folder = view.folder
+        folder = view.files.folder
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
         with self._storage.holding_folders():
             chosen = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
@@ -311,12 +307,12 @@ class TableObserver:
         Empty where the folder was copied and the file has the same size: a copy has new times. The marker is written
         before the first apply, so in a copied folder it is newer than the last one.
         """
-        manifest, marker = view.manifest, view.folder.marker
+        manifest, marker = view.manifest, view.files.folder.marker
         if view.table is None or manifest is None:
             return {}
         if marker is not None and 0 < view.table.applied_at < marker.modified / 1e9:
-            path = f"{view.folder.name.folder}/{manifest.file}"
-            if any(entry.path == path and entry.size == manifest.size for entry in view.folder.files):
+            path = f"{view.files.folder.name.folder}/{manifest.file}"
+            if any(entry.path == path and entry.size == manifest.size for entry in view.files.folder.files):
                 return {}
         return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag}
 

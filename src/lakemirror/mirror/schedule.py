@@ -119,6 +119,8 @@ class Schedule:
     def take(self, now: float) -> Task | None:
         """The table whose step begins now; None if none is ready, or no more may run. `finish` must follow."""
         self._make_ready(now)
+        if not self._lanes:
+            return None
         is_full = _counting(self._young, now) >= self._cores
         is_free = {False: _counting(self._looking, now) < LOOKS, True: self._at_work < self._commits}
         looks, commits = [], []

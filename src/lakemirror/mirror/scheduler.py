@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from lakemirror.mirror.observe import View
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
@@ -66,7 +67,7 @@ class InQueue(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """A table as a look left it that found nothing to do: its folder, and the time of its log (`_log_time`)."""
+    """A table as a look left it that found nothing to do: its folder, and the time of its log (`View.log_time`)."""
 
     folder: TableFolder
     log_time: int
@@ -85,12 +86,12 @@ class Scheduler:
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
-        settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
+        replicators: Mapping[TableName, Replicator] | None = None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one, or when much waits.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
-        None: a queue of its own. `settings_of`: the settings of one table, from those of the database.
+        None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
         """
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -100,9 +101,8 @@ class Scheduler:
         self._settings = settings
         self._start_spark = start_spark
         self.spark = spark  # the session, once it was needed
-        self._settings_of = settings_of
         self._starting = threading.Lock()
-        self._replicators: dict[TableName, Replicator] = {}
+        self._replicators = dict(replicators or {})
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
         self._touched: dict[TableName, float] = {}  # when an event came last
@@ -122,7 +122,8 @@ class Scheduler:
         )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
-        staging.sweep(storage)
+        if not self._replicators:  # the first pass of this process
+            staging.sweep(storage)
 
     @property
     def key_index(self) -> KeyIndex | None:
@@ -229,6 +230,12 @@ class Scheduler:
             self._queue.close()
         return ended
 
+    def idle(self) -> Mapping[TableName, Replicator]:
+        """The replicators, for a later scheduler of this process: they remember what they have read. Empty while a step
+        is at work, and where a listing counts for a while: a later pass shall see all that has happened before it.
+        """
+        return {} if self._lane.active or self._storage.capabilities.looks_last else self._replicators
+
     def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""
         before = self.states.get(name)
@@ -247,21 +254,20 @@ class Scheduler:
                 return Again()  # the next listing finds that it is gone
             if self._rests(name, folder):
                 return Again(self._resting[name].until - begun)
-            log_time = self._log_time(name)
             look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
-            log_time, look = 0, View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
+            look = View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
         finally:
             self._looking.pop(name, None)
         state = self.tables.after(name, look)
-        self._note(name, look, log_time)
+        self._note(name, look, now)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
             self._waiting[name] = sum([file.decoded for file in look.pending.files])
             return Again(0.0, look)
         self._waiting.pop(name, None)
         self._races.pop(name, None)
-        if look.leftovers or look.folder.processed:
+        if look.leftovers or look.files.folder.processed:
             self._replicator(name).tidy(look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
@@ -335,8 +341,7 @@ class Scheduler:
 
     def _replicator(self, name: TableName) -> Replicator:
         if name not in self._replicators:
-            settings = self._settings_of(self._settings, str(name))
-            self._replicators[name] = Replicator(self._storage, name, settings)
+            self._replicators[name] = Replicator(self._storage, name, allowed(self._settings, str(name)))
         return self._replicators[name]
 
     def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:
@@ -352,10 +357,10 @@ class Scheduler:
             due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))
         if look.waiting is not None and look.waiting.until is not None:
             due.append(max(0.0, look.waiting.until - now))
-        if look.folder.processed:
-            oldest = min(entry.modified for entry in look.folder.processed) / 1e9
+        if look.files.folder.processed:
+            oldest = min(entry.modified for entry in look.files.folder.processed) / 1e9
             due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
-        rest = self._resting.get(look.folder.name)
+        rest = self._resting.get(look.files.folder.name)
         if rest is not None:
             due.append(max(0.0, rest.until - time.monotonic()))
         return min(due)
@@ -367,29 +372,30 @@ class Scheduler:
             return False
         if rest is None or name in self._rivals or time.monotonic() >= rest.until or rest.folder != folder:
             return False
-        return self._log_time(name) == rest.log_time != 0
+        return self._log_time(name) == rest.log_time
 
-    def _note(self, name: TableName, look: View, log_time: int) -> None:
-        """Remembers a look that found nothing to do. `log_time`: as it was before the look."""
+    def _note(self, name: TableName, look: View, begun: float) -> None:
+        """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
         idle = not look.pending.count and look.table is not None and not look.is_recreated
-        if idle and log_time and look.error is None and look.waiting is None and not look.leftovers:
+        is_old = begun - look.log_time / 1e9 > _FRESH
+        if idle and is_old and look.error is None and look.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
-            self._resting[name] = _Rest(look.folder, log_time, until)
+            self._resting[name] = _Rest(look.files.folder, look.log_time, until)
         else:
             self._resting.pop(name, None)
 
     def _log_time(self, name: TableName) -> int:
-        """When the folder of the Delta table's log was changed; 0 where that time does not show whether it changed.
+        """When the folder of the Delta table's log was changed, in nanoseconds; -1 where that is not known.
 
-        Where folders have no time, only the clock limits how long a look is valid.
+        0 where folders have no time: then only the clock limits how long a look is valid.
         """
         if not self._storage.capabilities.folder_times:
-            return -1
+            return 0
         try:
             entry = self._storage.stat(f"{name.target(self._settings.default_schema)}/_delta_log")
         except LakemirrorError:
-            return 0
-        return entry.modified if entry is not None and time.time() - entry.modified / 1e9 > _FRESH else 0
+            return -1
+        return entry.modified if entry is not None else -1
 
     def _forget(self) -> None:
         """Forgets the tables whose folder is gone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import is_
 
@@ -18,7 +18,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
@@ -35,19 +35,19 @@ _WRITE_SHARE = 10.0  # pause after the status was written, as a multiple of how 
 class StatusWriter:
     """Writes the status files when something changed, and regularly as a heartbeat."""
 
-    def __init__(self, storage: Storage, before: Iterable[Warned] = ()) -> None:
-        """`before`: the warnings about the database that an earlier process wrote."""
+    def __init__(self, storage: Storage, before: monitoring.DatabaseStatus) -> None:
+        """`before`: what an earlier process wrote."""
         self.setting_warnings: list[Warned] = []
         self.verification_warnings: list[Warned] = []
         self.is_late = False  # a change is not written yet
         self._storage = storage
         self._process = EngineProcess.this()
-        self._written: monitoring.DatabaseStatus | None = None
+        self._written = before if before.tables else None  # a file that cannot be read has no tables, too
         self._beaten = -math.inf  # when the last heartbeat was written
         self._changed: float | None = None
         self._said = ""
         self._logged: list[Warned] = []
-        self._warnings = tuple(before)
+        self._warnings = before.warnings
         self._has_folder = False
         self._missed_since: float | None = None
         self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
@@ -74,7 +74,7 @@ class StatusWriter:
     ) -> bool:
         """False where there was nothing to write."""
         partner, warned = read_partner(self._storage, scheduler.zone)
-        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ()), *scheduler.dropped.warnings]
+        of_the_zone = [*scheduler.zone.warnings, *([warned] if warned else ()), *scheduler.dropped.warnings]
         for each in summed_up(each for each in of_the_zone if each not in self._logged):
             log.warning("warning %s: %s", each.code, each.message)
         self._logged = of_the_zone
@@ -112,7 +112,7 @@ class StatusWriter:
             if not self._may_write():
                 return False
             is_due = True
-            (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
+            monitoring.write_status(self._storage, with_process)
         self._beaten = moment if is_due else self._beaten
         self._written, self.is_late = now, False
         self._has_folder, self._missed_since = True, None
@@ -152,13 +152,4 @@ class StatusWriter:
         return not self._has_folder or now - self._missed_since > _DELETED
 
 
-def status_before(storage: Storage) -> monitoring.DatabaseStatus:
-    """The status as an earlier process wrote it; empty if it cannot be read."""
-    try:
-        found = monitoring.read_status(storage)
-    except LakemirrorError:
-        found = None
-    return found or monitoring.DatabaseStatus("")
-
-
-__all__ = ["StatusWriter", "status_before"]
+__all__ = ["StatusWriter"]

@@ -18,7 +18,7 @@ from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.position import from_note
+from lakemirror.mirror.position import MISSING_ROWS, from_note
 from lakemirror.status import TableStatus
 
 INITIALIZED = "Initialized"
@@ -166,6 +166,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
     """After an apply. Values that the table does not keep as they were are warnings, beside those of the last look."""
     files, manifest = len(done.batch.files), done.manifest
     notes = [from_note(note) for note in manifest.notes]
+    before = [warned for warned in state.warnings if not warned.message.endswith(MISSING_ROWS)]  # counted in the note
     return replace(
         state,
         position=done.position.number,
@@ -173,7 +174,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
         oldest=state.oldest if state.pending > files else None,
         reseeding=False,
         failure=None,
-        warnings=lasting(state.warnings, (*state.warnings, *notes), now),
+        warnings=lasting(state.warnings, (*before, *notes), now),
         last=LastApply(manifest.rows, manifest.bytes, manifest.committed, now, done.engine, done.engine_reason),
     )
 
@@ -191,8 +192,8 @@ def _failure(
 def _cause(look: View, error: LakemirrorError) -> str:
     """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
     table."""
-    file = next((each.etag for each in look.folder.files if each.path == error.file), "")
-    metadata = look.folder.metadata.etag if look.folder.metadata else ""
+    file = next((each.etag for each in look.files.folder.files if each.path == error.file), "")
+    metadata = look.files.folder.metadata.etag if look.files.folder.metadata else ""
     version = look.table.version if look.table is not None else -1
     return f"{file}|{metadata}|{look.identity}|{version}"
 
@@ -244,7 +245,7 @@ def status_now(name: TableName, look: View, last: TableStatus | None, now: float
     shown = table_status(name, next_state(remembered(last), look, None, now=now, longest=0.0))
     if shown.error_code or last is None or not last.error_code or last.id != shown.id:
         return shown
-    still_there = any(file.path == last.error_file for file in look.folder.files)
+    still_there = any(file.path == last.error_file for file in look.files.folder.files)
     if not (look.pending.count and still_there and last.position == look.position):
         return shown
     kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes

@@ -31,7 +31,7 @@ class TableStates:
         self.warnings: dict[str, Warned] = {}  # errors that concern no single table
         self._absent: tuple[TableStatus, ...] | None = ()
         self._observer = observer
-        self._before = {table.name: table for table in before}
+        self._before = {TableName(row.schema, row.table): row for row in before}
         self._longest = longest
 
     def after(self, name: TableName, look: View, done: Applied | LakemirrorError | None = None) -> TableState:
@@ -53,11 +53,11 @@ class TableStates:
 
     def of(self, name: TableName) -> TableState:
         """The state of a table; at first what an earlier process wrote down."""
-        return self.by_name.get(name) or remembered(self._before.get(str(name)))
+        return self.by_name.get(name) or remembered(self._before.get(name))
 
     def had_rows(self, name: TableName) -> bool:
         """True if an apply made the table: as its last look found, or as an earlier process wrote down."""
-        state, row = self.by_name.get(name), self._before.get(str(name))
+        state, row = self.by_name.get(name), self._before.get(name)
         return bool(state.position if state is not None else row is not None and row.position)
 
     def stuck(self, name: TableName, error: LakemirrorError) -> None:
@@ -73,20 +73,19 @@ class TableStates:
 
     def forget(self, name: TableName) -> None:
         """The table's folder is gone. Its last status is kept as long as `retain` says."""
-        self._before[str(name)] = table_status(name, self.by_name.pop(name))
+        self._before[name] = table_status(name, self.by_name.pop(name))
         self._absent = None
 
     def retain(self, is_to_keep: Callable[[TableName], bool]) -> None:
         """Keeps the last status of these tables, from before they were looked at or after their folder was gone."""
-        self._before = {name: row for name, row in self._before.items() if is_to_keep(TableName(row.schema, row.table))}
+        self._before = {name: row for name, row in self._before.items() if is_to_keep(name)}
         self._absent = None
 
     @property
     def absent(self) -> tuple[TableStatus, ...]:
         """The last status of tables that have no state; the same object as before while nothing changes."""
         if self._absent is None:
-            listed = {str(name) for name in list(self.by_name)}
-            self._absent = tuple(row for name, row in list(self._before.items()) if name not in listed)
+            self._absent = tuple(row for name, row in list(self._before.items()) if name not in self.by_name)
         return self._absent
 
     @property

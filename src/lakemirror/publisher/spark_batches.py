@@ -178,7 +178,7 @@ class Target:
     def _landing(self, in_task: bool) -> Landing:
         if self.is_local or not (self.credential or in_task):
             return Landing(self.db)
-        return Landing(self.db, storage_options=_store_options(self.credential) if self.credential else {})
+        return Landing(self.db, storage_options=store_options(self.credential) if self.credential else {})
 
     def _at_service(self) -> Landing:
         """One for each process, which has one token; another one once the credential is another file."""
@@ -191,7 +191,7 @@ def _service(db: str, credential: str | None, ca: str | None, _: int) -> Landing
     return Landing(db, credential, ca=ca)
 
 
-def _store_options(credential: str) -> dict[str, str]:
+def store_options(credential: str) -> dict[str, str]:
     """The options of an object store that a JSON file holds. `credential-invalid`."""
     try:
         return {str(name): str(value) for name, value in json.loads(Path(credential).read_bytes()).items()}
@@ -229,4 +229,4 @@ def _place(path: str) -> tuple[str, str, str]:
     return db or "/", schema, table
 
 
-__all__ = ["OPTIONS", "Target", "publish_each_batch", "stream_id"]
+__all__ = ["OPTIONS", "Target", "publish_each_batch", "store_options", "stream_id"]

@@ -16,17 +16,19 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
-from lakemirror.landing_zone.row_markers import misspelt_marker
-from lakemirror.landing_zone.zone import TableName
+from lakemirror.landing_zone.row_markers import UNCHANGED, misspelt_marker
+from lakemirror.landing_zone.zone import TOKEN, TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
-from lakemirror.publisher.change_writer import MARKER_COLUMN, TOKEN
+from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
 from lakemirror.publisher.published_types import PublishedTypes
 from lakemirror.settings import converted
+
+_OURS = "lakemirror."  # entries of a footer that are carried over when a file is written again
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,19 @@ class TableWriter:
             yield sequence.Sequence(self.place, declared.extension), declared
 
     def publish(
-        self, reader: pa.RecordBatchReader, number: int | None = None, *, empty: bool = False
+        self,
+        reader: pa.RecordBatchReader,
+        number: int | None = None,
+        *,
+        empty: bool = False,
+        footer: Mapping[str, str] | None = None,
     ) -> Published | None:
-        """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows."""
+        """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows.
+
+        `footer`: entries of ours for the file's metadata; their names begin with `lakemirror.`.
+        """
         with self.room():
-            staged, rows = self._write(reader)
+            staged, rows = self._write(reader, footer)
             file = Prepared(staged.name, rows, self._published.newest)
             try:
                 reach("publish.file-written")
@@ -190,10 +200,10 @@ class TableWriter:
             given = pa.RecordBatchReader.from_batches(written.schema_arrow, written.iter_batches())
             rows = self._fitted(given)
             known = table_types.after(self.types_before(), rows.schema)
-            noted = (written.metadata.metadata or {}).get(table_types.NOTE.encode(), b"").decode()
-            if rows is given and noted == table_types.note(known, rows.schema):
+            metadata = {name.decode(): text.decode() for name, text in (written.metadata.metadata or {}).items()}
+            if rows is given and metadata.get(table_types.NOTE, "") == table_types.note(known, rows.schema):
                 return kept
-            staged, _ = self._write(rows)
+            staged, _ = self._write(rows, {name: metadata[name] for name in metadata if name.startswith(_OURS)})
         self.place.keep(staged)
         reach("publish.retyped")
         return staged.name
@@ -259,6 +269,12 @@ class TableWriter:
                 f"{self.name}: the rows carry markers of their own",
                 hint="Use changes(rows), or leave the column out.",
             )
+        if UNCHANGED in reader.schema.names:
+            raise LakemirrorError(
+                "input-invalid",
+                f"{self.name}: the rows have a column {UNCHANGED}",
+                hint="Leave it out, and give the names as update(rows, unchanged=…), or to upsert or changes.",
+            )
         if marker is None and (like := misspelt_marker(reader.schema.names)) is not None:
             raise LakemirrorError(
                 "row-marker-misspelt",
@@ -316,12 +332,12 @@ class TableWriter:
                 self.place.sweep()
             yield
 
-    def _write(self, rows: pa.RecordBatchReader) -> tuple[Path, int]:
-        """A complete staged file, and how many rows it has."""
+    def _write(self, rows: pa.RecordBatchReader, more: Mapping[str, str] | None = None) -> tuple[Path, int]:
+        """A complete staged file, and how many rows it has. `more`: entries of its footer."""
         staged = self.place.staged()
         try:
             known = table_types.after(self.types_before(), rows.schema)
-            footer = {TOKEN: staged.name, table_types.NOTE: table_types.note(known, rows.schema)}
+            footer = {**(more or {}), TOKEN: staged.name, table_types.NOTE: table_types.note(known, rows.schema)}
             return staged, change_writer.write_parquet(rows, staged, self._compression, footer)
         except BaseException:
             with suppress(OSError):

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -66,6 +67,14 @@ def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> 
             return launch_gateway(conf, popen_kwargs={**output, "start_new_session": True})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise StartFailed(java, reason_in(_last(printed), socket.gethostname())) from error
+
+
+def python_of(options: Mapping[str, str]) -> str:
+    """The Python of Spark's workers: the user's choice, else this interpreter.
+
+    PySpark would take the first `python3` on the path, which may have no pyarrow.
+    """
+    return options.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def is_local(master: str) -> bool:
@@ -151,9 +160,11 @@ def _variables(java: Java, options: Mapping[str, str]) -> dict[str, str]:
 
     SPARK_HOME spares it a Python start, SPARK_LAUNCHER_OPTS makes the small JVM that only builds the command faster.
     SPARK_LOCAL_IP: without it Spark asks for the address of this machine's own name, and ends where there is none.
+    PYSPARK_PYTHON runs Spark's search for data sources, such as ours (`pyspark_lakemirror`).
     """
     ours = {
         "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": python_of(options),
         "SPARK_HOME": str(spark_home()),
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     }

@@ -236,13 +236,8 @@ def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) 
 
 
 def _variables(options: Mapping[str, str]) -> dict[str, str | None]:
-    """What PySpark reads while the context starts.
-
-    The Python of executors: the user's choice, else this interpreter; PySpark would take the first `python3` on the
-    path, which may have no pyarrow. With SPARK_REMOTE it makes no classic session.
-    """
-    python = options.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    return {"PYSPARK_PYTHON": python, "SPARK_REMOTE": None}
+    """What PySpark reads while the context starts. With SPARK_REMOTE it makes no classic session."""
+    return {"PYSPARK_PYTHON": jvm.python_of(options), "SPARK_REMOTE": None}
 
 
 def _forget() -> None:

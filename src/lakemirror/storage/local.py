@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched, not_watched
-from lakemirror.storage.inside import enter, holding_folders, kind_of, open_file, open_folder
+from lakemirror.storage.inside import enter, holding_folders, kind_of, not_a_file, open_file, open_folder
 from lakemirror.storage.storage import DISK, Entry, Listing
 
 MOST_LEVELS = 64  # of folders below the one that is listed
@@ -53,15 +53,9 @@ class LocalStorage:
     def stat(self, path: str) -> Entry | None:
         try:
             with self._folder_of(path) as (folder, name):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                return _entry(folder, name, path)
         except FileNotFoundError:
             return None
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            raise LakemirrorError("path-refused", f"{path} is {kind_of(found.st_mode)}: it is not opened", file=path)
-        return Entry(path, found.st_size, found.st_mtime_ns)
-
-    def check(self, path: str) -> None:
-        self.stat(path)
 
     def exists(self, path: str) -> bool:
         try:
@@ -91,15 +85,16 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes) -> None:
         with self._folder_of(path, make_below="") as (folder, name):
-            temporary = _write_temporary(folder, data, durable=False)
-            try:
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                os.unlink(temporary, dir_fd=folder)
-                raise
+            _put(folder, name, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        return False
+        try:
+            with self._folder_of(path) as (folder, name):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                _put(folder, name, data)
+        except FileNotFoundError:
+            return False
+        return True
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with self._folder_of(path) as (folder, name):
@@ -114,12 +109,9 @@ class LocalStorage:
             return True
 
     def move(self, source: str, target: str) -> None:
-        # Folders are made below what both paths share: a table folder that its publisher deletes at this moment must
-        # not come back as an empty one.
-        shared = os.path.commonpath([source.rpartition("/")[0] or ".", target.rpartition("/")[0] or "."])
         with self._folder_of(source) as (origin, name):
             os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
-            with self._folder_of(target, make_below=shared) as (destination, new_name):
+            with self._folder_of(target, make_below=_above_both(source, target)) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
     def free_name(self, path: str, listed: Collection[str]) -> str:
@@ -127,16 +119,19 @@ class LocalStorage:
         return next(name for name in names if not self.exists(name))
 
     def set_aside(self, entry: Entry, target: str) -> bool:
-        now = self.stat(entry.path)
-        if now is None or now.etag != entry.etag:
+        try:
+            with self._folder_of(entry.path) as (origin, name):
+                if _entry(origin, name, entry.path) != entry:
+                    return False
+                with self._folder_of(target, make_below=_above_both(entry.path, target)) as (aside, new_name):
+                    os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=aside)
+                    if _entry(aside, new_name, entry.path) != entry:  # it was replaced in between
+                        os.replace(new_name, name, src_dir_fd=aside, dst_dir_fd=origin)
+                        return False
+                    with contextlib.suppress(OSError):  # a file of another owner keeps its own time
+                        os.utime(new_name, dir_fd=aside, follow_symlinks=False)
+        except FileNotFoundError:
             return False
-        self.move(entry.path, target)
-        moved = self.stat(target)
-        if moved is not None and moved.etag != entry.etag:  # it was replaced in between
-            self.move(target, entry.path)
-            return False
-        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
-            self.touch(target)
         return True
 
     def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
@@ -262,6 +257,29 @@ def copy_file(source: str | os.PathLike[str], target: Path) -> None:
 
 def _create(folder: int, name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
+
+
+def _entry(folder: int, name: str, path: str) -> Entry:
+    """The file or folder of this name. FileNotFoundError, `path-refused`."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise not_a_file(path, kind_of(found.st_mode))
+    return Entry(path, found.st_size, found.st_mtime_ns)
+
+
+def _above_both(source: str, target: str) -> str:
+    """The folder below which a move makes folders: a table folder that its publisher deletes at this moment must not
+    come back as an empty one."""
+    return os.path.commonpath([source.rpartition("/")[0] or ".", target.rpartition("/")[0] or "."])
+
+
+def _put(folder: int, name: str, data: bytes) -> None:
+    temporary = _write_temporary(folder, data, durable=False)
+    try:
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        os.unlink(temporary, dir_fd=folder)
+        raise
 
 
 def _write_temporary(folder: int, data: bytes, *, durable: bool) -> str:

@@ -88,9 +88,6 @@ class ObjectStorage:
             raise FileNotFoundError(2, "No such folder", self.uri(path))
         return listing
 
-    def check(self, path: str) -> None:
-        """Nothing: a store has no links."""
-
     def stat(self, path: str) -> Entry | None:
         """The object, or None; None for a folder, which has no time of its own here."""
         found = self.store.head(self._key(path))

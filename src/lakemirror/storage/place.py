@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -94,23 +94,25 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
     return str(path)
 
 
-def names_in(folder: Place, first: str = "") -> Iterator[tuple[str, Place | None]]:
+def names_in(folder: Place, first: str = "") -> Iterable[tuple[str, Place | None]]:
     """The names in a folder; in a store from the name `first` on, with what the listing says of each object.
 
     On a disk each name comes alone: there may be millions. FileNotFoundError if there is no folder.
     """
     if isinstance(folder, StorePath):
-        is_empty = True
-        begin = f"{folder.key}/" if folder.key else ""
-        for entry in folder.store.entries(begin, begin + first[:-1] if first else ""):
-            is_empty = False
-            if "/" not in entry.path[len(begin) :] and entry.name >= first:
-                yield entry.name, StorePath(folder.root, entry.path, entry)
-        if is_empty:
-            raise FileNotFoundError(2, "No such folder", str(folder))
-    else:
-        for name in os.listdir(folder):  # noqa: PTH208, a Path for each takes seconds
-            yield name, None
+        return _objects_in(folder, first)
+    return ((name, None) for name in os.listdir(folder))  # noqa: PTH208, a Path for each takes seconds
+
+
+def _objects_in(folder: StorePath, first: str) -> Iterator[tuple[str, Place]]:
+    is_empty = True
+    begin = f"{folder.key}/" if folder.key else ""
+    for entry in folder.store.entries(begin, begin + first[:-1] if first else ""):
+        is_empty = False
+        if "/" not in entry.path[len(begin) :] and entry.name >= first:
+            yield entry.name, StorePath(folder.root, entry.path, entry)
+    if is_empty:
+        raise FileNotFoundError(2, "No such folder", str(folder))
 
 
 def end_of(folder: Place, first: str) -> dict[str, Place]:

@@ -68,25 +68,20 @@ class Capabilities:
     `looks_last`: seconds for which a listing counts, because a listing costs requests. 0: listings are free.
     `waits`: an operation is a request that waits for its answer. Several at once need no processor, neighbouring bytes
     are better read together, and a request that can be left out is left out.
-    `rewrites`: `Storage.rewrite` works. `folder_times`: a folder has a modified time, which changes with its entries.
+    `folder_times`: a folder has a modified time, which changes with its entries.
     `reads_listed`: `Storage.open` of a listed file reads the listed content or raises.
     `time_step`: modified times are multiples of so many seconds.
     """
 
     looks_last: float
     waits: bool
-    rewrites: bool
     folder_times: bool
     reads_listed: bool
     time_step: float
 
 
-DISK = Capabilities(
-    looks_last=0.0, waits=False, rewrites=False, folder_times=True, reads_listed=False, time_step=0.0
-)  # fmt: skip
-STORE = Capabilities(
-    looks_last=30.0, waits=True, rewrites=True, folder_times=False, reads_listed=True, time_step=1.0
-)  # fmt: skip
+DISK = Capabilities(looks_last=0.0, waits=False, folder_times=True, reads_listed=False, time_step=0.0)
+STORE = Capabilities(looks_last=30.0, waits=True, folder_times=False, reads_listed=True, time_step=1.0)
 
 
 class Storage(Protocol):
@@ -126,9 +121,6 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool:
         """True if anything is at that path, also a link."""
 
-    def check(self, path: str) -> None:
-        """`path-refused` where a part of the path is a link, or the last part is neither a file nor a folder."""
-
     def open(self, path: str, known: Entry | None = None) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process.
 
@@ -151,9 +143,9 @@ class Storage(Protocol):
         """
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Replaces the file that this process wrote last; False if it is gone or another file is there.
+        """Replaces a file as `write` does, but makes none: False if it is gone.
 
-        Always False where `capabilities.rewrites` is.
+        In a store it is one request, and False also if another file is there than this process wrote last.
         """
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:

@@ -7,6 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
 from folders import ORDERS, file_name, sequence, storage_with, write
 
 from lakemirror.landing_zone import archive
@@ -15,7 +16,7 @@ from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import already_applied
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, scan
-from lakemirror.storage import LocalStorage
+from lakemirror.storage import Entry, LocalStorage
 
 DAY = 86400.0
 METADATA = TableMetadata()
@@ -131,10 +132,10 @@ def test_a_move_that_fails_is_repeated_later(tmp_path: Path) -> None:
     class Failing(LocalStorage):
         fails = True
 
-        def move(self, source: str, target: str) -> None:
-            if self.fails and source == paths(1)[0]:
+        def set_aside(self, entry: Entry, target: str) -> bool:
+            if self.fails and entry.path == paths(1)[0]:
                 raise PermissionError(13, "Permission denied")
-            super().move(source, target)
+            return super().set_aside(entry, target)
 
     database(tmp_path, 1, 2, 3)
     storage = Failing(tmp_path)
@@ -144,13 +145,12 @@ def test_a_move_that_fails_is_repeated_later(tmp_path: Path) -> None:
     assert already_applied(TableFiles(orders(storage), METADATA), sequence(3), {}) == []
 
 
-def test_a_file_whose_time_cannot_be_set_moves_all_the_same(tmp_path: Path) -> None:
-    class OfAnother(LocalStorage):
-        def touch(self, path: str) -> None:
-            raise PermissionError(1, "Operation not permitted")
+def test_a_file_whose_time_cannot_be_set_moves_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
 
-    database(tmp_path, 1, 2)
-    storage = OfAnother(tmp_path)
+    storage = database(tmp_path, 1, 2)
+    monkeypatch.setattr(os, "utime", refuse)
     assert retire(storage, orders(storage), METADATA, sequence(2)) == paths(1)
 
 

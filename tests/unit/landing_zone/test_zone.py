@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from folders import ORDERS, file_name, storage_with, write
 
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName, Zone, collisions, scan, zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName, Zone, collisions, scan
 from lakemirror.lint import check
 from lakemirror.storage import LocalStorage
 
@@ -111,7 +111,7 @@ def test_files_outside_of_tables_are_strays(tmp_path: Path) -> None:
 def test_a_schema_without_a_name_holds_no_tables(tmp_path: Path) -> None:
     zone = scan(storage_with(tmp_path, ".schema/t/a.parquet"))
     assert (zone.tables, zone.skipped) == ({}, [f"{LANDING_ZONE}/.schema"])
-    (warned,) = zone_warnings(zone)
+    (warned,) = zone.warnings
     (finding,) = check(tmp_path)
     assert warned.code == finding.code == "folder-skipped"
     assert "it names no schema" in warned.message and "it names no schema" in finding.message

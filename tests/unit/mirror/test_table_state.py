@@ -26,7 +26,9 @@ from lakemirror.mirror.position import Detection
 
 def view(*, replaces: bool = False) -> Any:
     metadata = TableMetadata(("A B",))
-    return SimpleNamespace(is_recreated=replaces, identity="id", metadata=metadata, detection=Detection())
+    return SimpleNamespace(
+        is_recreated=replaces, identity="id", files=SimpleNamespace(metadata=metadata), detection=Detection()
+    )
 
 
 def batch(*columns: Column, constants: tuple[str, ...] = (), append_only: bool = True) -> Batch:

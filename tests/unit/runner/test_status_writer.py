@@ -16,7 +16,7 @@ from lakemirror.mirror import status_writer
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
-from lakemirror.storage import LocalStorage
+from lakemirror.storage import LocalStorage, local
 
 ORDERS = TableName("", "orders")
 
@@ -37,14 +37,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(0.2)
-    write = LocalStorage.write
+    write = local._put
 
-    def slow(storage: LocalStorage, path: str, data: bytes) -> None:
+    def slow(folder: int, name: str, data: bytes) -> None:
         clock.now += clock.each
         clock.writes += 1
-        write(storage, path, data)
+        write(folder, name, data)
 
-    monkeypatch.setattr(LocalStorage, "write", slow)
+    monkeypatch.setattr(local, "_put", slow)
     monkeypatch.setattr(status_writer, "time", clock)
     return clock
 
@@ -62,7 +62,7 @@ class Database:
             at_work=0,
             dropped=SimpleNamespace(warnings=[]),
         )
-        self._writer = StatusWriter(LocalStorage(folder))
+        self.writer = StatusWriter(LocalStorage(folder), monitoring.DatabaseStatus("Stopped"))
         self._readers: Any = SimpleNamespace(warnings={})
 
     def at(self, number: int) -> None:
@@ -70,7 +70,7 @@ class Database:
 
     def write(self, status: str = "Running") -> int:
         """The position of the table in the status after it was to be written."""
-        self._writer.write(status, self.scheduler, self._readers)
+        self.writer.write(status, self.scheduler, self._readers)
         written = json.loads((self.folder / monitoring.TABLES).read_text())
         return int(written["tables"][0]["position"])
 
@@ -105,3 +105,26 @@ def test_nothing_is_written_or_computed_again_while_no_table_changes(
     clock.now += 6.0
     assert database.write() == 1
     assert clock.writes == writes
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tables": 3}'])
+@pytest.mark.parametrize("file", [monitoring.TABLES, monitoring.REPLICATOR])
+@pytest.mark.parametrize("tables", [0, 1])
+def test_what_an_earlier_process_left_damaged_is_written_again(
+    tmp_path: Path, content: bytes, file: str, tables: int
+) -> None:
+    """A power cut may leave a status file empty."""
+    storage = LocalStorage(tmp_path)
+
+    def a_process(database: Database) -> None:
+        database.scheduler.states = dict([(ORDERS, TableState())][:tables])
+        database.writer = StatusWriter(storage, monitoring.last_status(storage))
+        database.writer.write("Stopped", database.scheduler, SimpleNamespace(warnings={}))  # type: ignore[arg-type]
+
+    database = Database(tmp_path)
+    a_process(database)
+    storage.write(file, content)
+    a_process(database)
+    found = monitoring.read_status(storage)
+    assert found is not None and (found.status, len(found.tables)) == ("Stopped", tables)
+    assert len(json.loads(storage.read(monitoring.TABLES))["tables"]) == tables

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from lakemirror.engines.row_work import ROW, RowWork
-from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
+from lakemirror.engines.spark.jobs import Jobs, Stage, amounts, spark_errors
 from lakemirror.engines.unit_kernels import null_row, place_of
 from lakemirror.errors import Rejected
 
@@ -34,7 +34,7 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
     for number, column in reversed(list(enumerate(required))):
         is_null = F.expr(f"`{column.replace('`', '``')}` IS NULL")
         broken = F.when(is_null, F.lit(number)).otherwise(broken)
-    with jobs.described(description), spark_errors(description):
+    with jobs.described(f"{description}{amounts(stage)}"), spark_errors(description):
         rows = jobs.rows(stage, f"{columns}, {ROW} bigint")
         breaking = rows.select(ROW, broken.alias("broken")).where("broken IS NOT NULL")
         first = breaking.agg(F.min(F.struct(ROW, "broken")).alias("first")).collect()[0]["first"]

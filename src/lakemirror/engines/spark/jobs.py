@@ -22,6 +22,7 @@ from lakemirror.engines.spark.messages import dumps, loads
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import Kernel
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, size_of
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.spark_session.connect_server import is_remote
 from lakemirror.spark_session.python_workers import running
@@ -82,7 +83,7 @@ class Jobs:
             return []
         with spark_errors(description):
             frame = self._started(stage, "results", _RESULTS)
-        return self._collect(description, frame, len(stage.units))
+        return self._collect(f"{description}{amounts(stage)}", frame, len(stage.units))
 
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, kernel: Kernel, shared: Any
@@ -103,7 +104,7 @@ class Jobs:
             with running(self.session, self._interpreter):
                 frame = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         tasks = sum(len(stage.units) for stage in stages) + partitions
-        return self._collect(description, frame, 1, tasks)[0]
+        return self._collect(f"{description}{amounts(*stages)}", frame, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
         """The rows of a stage as a DataFrame, not computed yet."""
@@ -111,7 +112,9 @@ class Jobs:
 
     @contextlib.contextmanager
     def described(self, description: str) -> Iterator[None]:
-        """While the block runs, jobs of this thread have this description in Spark's pages and logs."""
+        """While the block runs, jobs of this thread have this description in Spark's pages and logs, and with Connect
+        this tag, in which a comma is not allowed.
+        """
         if self.is_remote:
             tag = description.replace(",", " ")
             self.session.addTag(tag)
@@ -149,6 +152,23 @@ class Jobs:
         with contextlib.suppress(Exception):  # a managed server may refuse to show its settings
             return str(self.session.conf.get(name, "") or "")
         return ""
+
+
+def amounts(*stages: Stage) -> str:
+    """What a job is given, as Spark's pages show it behind its step: files, bytes, rows of changes, keys to find."""
+    units = [unit for stage in stages for unit in stage.units]
+    changes = [unit for unit in units if isinstance(unit, ChangeFiles)]
+    data = [file.add for unit in units if isinstance(unit, DataFiles) and not unit.part for file in unit.files]
+    wanted = [stage.shared.wanted for stage in stages if isinstance(stage.shared, Shared)]
+    shown = {
+        "change files": sum(len(unit.files) for unit in changes),
+        "changes": sum(unit.rows for unit in changes),
+        "data files": len(data),
+        "bytes": sum(unit.bytes for unit in changes) + sum(map(size_of, data)),
+        "keys": max((each.keys.num_rows for each in wanted if each is not None), default=0),
+    }
+    told = [f"{count} {name}" for name, count in shown.items() if count]
+    return f": {'; '.join(told)}" if told else ""
 
 
 @contextlib.contextmanager

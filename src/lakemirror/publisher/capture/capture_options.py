@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from lakemirror.errors import LakemirrorError
 
@@ -55,8 +56,10 @@ class CaptureOptions:
 
     @property
     def slot(self) -> str:
-        """The name of the replication slot, and of the publication."""
-        return self.name if self.name == DEFAULT_NAME else f"{DEFAULT_NAME}_{self.name}"
+        """The name of the replication slot, and of the publication: with the database's, as slots are of a server."""
+        database = re.sub(r"[^a-z0-9_]", "_", urlsplit(self.source).path.strip("/").lower())
+        own = () if self.name == DEFAULT_NAME else (self.name,)
+        return "_".join(part for part in (DEFAULT_NAME, *own, database) if part)[:63]
 
 
 __all__ = ["AFTER_DDL", "DEFAULT_NAME", "CaptureOptions"]

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from lakemirror.api import current_status, read_stored
+from lakemirror.api import current_status
 from lakemirror.errors import LakemirrorError
-from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition
-from lakemirror.status import DatabaseStatus, TableStatus, format_time
+from lakemirror.status import DatabaseStatus, TableStatus, format_time, last_status
 from lakemirror.storage import LocalStorage
 
 
@@ -23,13 +23,13 @@ def status_of(database: DatabaseEntry, state: str) -> DatabaseStatus:
     """
     storage = LocalStorage(database.folder)
     if state in ("Running", "Stopping"):
-        return read_stored(storage)
+        return last_status(storage)
     try:
         definition = read_definition(storage)
         settings = allowed(OperatorSettings.from_environment().of_database(definition))
         found = current_status(storage, settings, warnings_of(definition))
     except LakemirrorError as error:
-        found = replace(read_stored(storage), error_code=error.code, error_message=error.message)
+        found = replace(last_status(storage), error_code=error.code, error_message=error.message)
     return replace(found, tables=tuple(replace(each, status="Stopped") for each in found.tables))
 
 

@@ -1,0 +1,220 @@
+"""How far a capture is: positions in the footers of its change files, and in `_capture.json` for tables at rest.
+
+The newest file of a table always stays in its folder (contract section 8), so its footer is the table's position.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
+from lakemirror.publisher.sequence import Sequence
+
+FOOTER = "lakemirror.capture"
+STATE_FILE = "_capture.json"
+LOADING, STREAMING, WAITING, STOPPED = "loading", "streaming", "waiting", "stopped"
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the source's log: the position behind the commit, and the event's place in its transaction.
+
+    In a file that ends within a transaction the commit is not known yet: `lsn` is then that of its last event.
+    """
+
+    lsn: int = 0
+    order: int = 0
+
+
+@dataclass(frozen=True)
+class FilePosition:
+    """What the footer of a change file says (sources.md, section 3)."""
+
+    source: str
+    name: str
+    first: Position
+    last: Position
+    transaction: int = 0
+    final: bool = True
+
+    def footer(self) -> dict[str, str]:
+        """The entry for a Parquet file's metadata."""
+        return {FOOTER: json.dumps(asdict(self))}
+
+    @classmethod
+    def of_footer(cls, metadata: Mapping[bytes, bytes] | None) -> FilePosition | None:
+        """What a footer says; None where no capture wrote the file."""
+        found = (metadata or {}).get(FOOTER.encode())
+        if found is None:
+            return None
+        said = json.loads(found)
+        return cls(**{**said, "first": Position(**said["first"]), "last": Position(**said["last"])})
+
+
+@dataclass(frozen=True)
+class TableState:
+    """`_capture.json` of a table folder: the phase of a table, which its files alone do not tell.
+
+    `start`: events whose transaction was committed behind this position count; the load holds all before it.
+    `errors`: the code and the message of what stopped the table.
+    """
+
+    source: str
+    name: str
+    phase: str
+    start: int = 0
+    rows_loaded: int = 0
+    error_code: str = ""
+    error_message: str = ""
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest change file of a table: its number, and its position; None where no capture wrote it."""
+
+    number: int
+    position: FilePosition | None
+
+
+def newest_position(folder: TableFolder) -> Newest:
+    """The newest change file of a table folder; number 0 where there is none. `file-unreadable`."""
+    numbers = Sequence(folder)
+    number = numbers.newest()
+    name = numbers.find(number) if number else None
+    if name is None:
+        return Newest(number, None)
+    try:
+        with folder.open(name) as file:
+            return Newest(number, FilePosition.of_footer(pq.read_metadata(file).metadata))
+    except FileNotFoundError:
+        return newest_position(folder)
+    except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
+        raise LakemirrorError(
+            "file-unreadable",
+            f"{folder.path.name}: {name}: its position cannot be read: {error}",
+            table=folder.path.name,
+            file=name,
+        ) from error
+
+
+def read_state(folder: TableFolder) -> TableState | None:
+    """What `_capture.json` of a table folder says; None where there is none, or none that can be read."""
+    with suppress(FileNotFoundError, ValueError, TypeError), folder.open(STATE_FILE) as file:
+        return TableState(**json.loads(file.read()))
+    return None
+
+
+def write_state(folder: TableFolder, state: TableState) -> None:
+    """Makes `_capture.json` of a table folder this one, atomically."""
+    _put(folder, asdict(state))
+
+
+def _put(folder: TableFolder, content: Any) -> None:
+    """Makes `_capture.json` of a folder this content, atomically."""
+    folder.make()
+    write_whole(folder, STATE_FILE, json.dumps(content, indent=1).encode() + b"\n")
+
+
+class CaptureState:
+    """`_capture.json` of the landing zone: up to where the source may be confirmed, and what `capture status` shows.
+
+    Losing it costs nothing but the report: the tables' own files say how far each of them is.
+    """
+
+    def __init__(self, folder: TableFolder, origin: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+        """`folder`: the landing zone. `origin`: source, name, slot, as they are reported. `tell` gets sentences."""
+        self._folder, self._origin, self._tell = folder, origin, tell
+        self._written = 0.0
+        self.milliseconds = 0  # when the newest transaction was committed that is in the landing zone
+        self._tables: dict[str, dict[str, Any]] = {}
+        self._waiting: dict[str, str] = {}
+        self.said = 0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last write."""
+        return time.monotonic() - self._written
+
+    def committed(self, milliseconds: int) -> None:
+        """Takes in when the newest transaction was committed that is in the landing zone (Unix ms)."""
+        self.milliseconds = milliseconds
+        self._waiting.clear()
+
+    def waiting(self, table: tuple[str, str], error: LakemirrorError) -> None:
+        """Takes in that the landing zone does not take a table's file."""
+        name = ".".join(table)
+        if self._waiting.get(name) != error.message:
+            self._waiting[name] = error.message
+            self._tell(f"{name} waits: {error}")
+
+    def stopped(self, table: tuple[str, str], state: TableState, error: LakemirrorError) -> None:
+        """Takes in that a table has stopped."""
+        self.set(table, state)
+        self._tell(f"{'.'.join(table)} stopped: {error}; {error.hint}")
+
+    def set(self, table: tuple[str, str], state: TableState) -> None:
+        """Takes in the phase of a table."""
+        name = ".".join(table)
+        self._tables[name] = {
+            "table": name,
+            "phase": state.phase,
+            "rowsLoaded": state.rows_loaded,
+            "position": state.start,
+            "files": 0,
+            "errorCode": state.error_code,
+            "errorMessage": state.error_message,
+        }
+
+    def write(self, position: int, streams: Mapping[tuple[str, str], Any]) -> None:
+        """Writes that everything up to this position is in the landing zone. `storage-unavailable`."""
+        for table, stream in streams.items():
+            self.set(table, stream.state)
+            self._tables[".".join(table)].update(position=stream.position, files=stream.files)
+        content = {
+            **self._origin,
+            "position": position,
+            "time": time.time(),
+            "committed": self.milliseconds / 1000,
+            "tables": list(self._tables.values()),
+        }
+        try:
+            _put(self._folder, content)
+        except OSError as error:
+            raise LakemirrorError("storage-unavailable", f"{STATE_FILE}: {error}") from error
+        self.said, self._written = max(self.said, position), time.monotonic()
+
+
+def read_zone_state(folder: TableFolder) -> dict[str, Any] | None:
+    """What `_capture.json` of the landing zone says; None where there is none, or none that can be read."""
+    with suppress(FileNotFoundError, ValueError), folder.open(STATE_FILE) as file:
+        said = json.loads(file.read())
+        return said if isinstance(said, dict) and isinstance(said.get("position"), int) else None
+    return None
+
+
+__all__ = [
+    "FOOTER",
+    "LOADING",
+    "STATE_FILE",
+    "STOPPED",
+    "STREAMING",
+    "WAITING",
+    "CaptureState",
+    "FilePosition",
+    "Newest",
+    "Position",
+    "TableState",
+    "newest_position",
+    "read_state",
+    "read_zone_state",
+    "write_state",
+]

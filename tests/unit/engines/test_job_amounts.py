@@ -1,0 +1,40 @@
+"""What Spark's pages show of a job: how much it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.row_work import ChangeUnit
+from lakemirror.engines.spark.jobs import Stage, amounts
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
+from lakemirror.keys.wanted_keys import WantedKeys
+
+
+def shared(keys: int = 0) -> Shared:
+    wanted = WantedKeys(pa.table({"id": np.arange(keys)})) if keys else None
+    target: Any = None
+    return Shared(target, MemoryBudget(1), wanted=wanted)
+
+
+def change(rows: int, bytes: int) -> ChangeUnit:
+    return ChangeUnit("f", "f", 1, (), rows, bytes)
+
+
+def stage(units: list[Any], keys: int = 0) -> Stage:
+    kernel: Any = None
+    return Stage(kernel, shared(keys), units)
+
+
+def test_changes_and_data_files_are_counted_once() -> None:
+    changes = stage([ChangeFiles(0, (change(3, 10), change(4, 20))), ChangeFiles(7, (change(1, 5),))])
+    assert amounts(changes) == ": 3 change files; 8 changes; 35 bytes"
+    large, small = TouchedFile(0, {"size": 100}), TouchedFile(1, {"size": 7})
+    files = stage([DataFiles((large,), 0, 2), DataFiles((large,), 1, 2), DataFiles((small,))], keys=1000)
+    assert amounts(files) == ": 2 data files; 107 bytes; 1000 keys", "a file in two parts is one file"
+    assert amounts(changes, files) == ": 3 change files; 8 changes; 2 data files; 142 bytes; 1000 keys"
+    assert "," not in amounts(changes, files), "which no tag of Spark Connect may hold"
+    assert amounts(stage([])) == ""
