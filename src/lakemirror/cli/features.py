@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.each_table import Selection, each_table
+from lakemirror.cli.each_table import Named, Selection, each_table
 from lakemirror.cli.options import Json, StorageOptions, with_groups
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Table features of any Delta table: list them, and drop them.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(help="A Delta table, or a mirrored database for all its tables.")]
-Named = Annotated[
-    str, typer.Option("--table", help="In place of the path: a name in the catalog of your Spark session.")
-]
 Parallel = Annotated[int, typer.Option(help="How many tables are worked on at once.", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -127,7 +124,6 @@ def plan(
     how: DropOptions,
     selection: Selection,
     table: Table = "",
-    named: Named = "",
     drop: Annotated[str, typer.Option(help="The features to drop, with commas between them.")] = "",
     storage: StorageOptions = None,
     parallel: Parallel = 4,
@@ -137,7 +133,7 @@ def plan(
     Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
     """
     act = _planned(how.wish(drop))
-    tables = selection.tables(_path_or_name(table, named)[0])
+    tables = selection.tables(_path_or_name(table, selection.named)[0])
     each_table(tables, act, _print_plan, selection, parallel, judge=_state_of_plan, summed=bool(how.client))
 
 
@@ -148,7 +144,6 @@ def drop(
     selection: Selection,
     table: Table = "",
     features: Annotated[list[str] | None, typer.Argument(help="The features to drop.")] = None,
-    named: Named = "",
     yes: Yes = False,
     storage: StorageOptions = None,
     parallel: Parallel = 2,
@@ -161,7 +156,7 @@ def drop(
 
     Example: lakemirror features drop --table sales.orders deletionVectors --yes
     """
-    table, features = _path_or_name(table, named, features or ())
+    table, features = _path_or_name(table, selection.named, features or ())
     from lakemirror.features.fleet import act_on_each, summary
 
     wish, tables = how.wish(",".join(features)), selection.tables(table)
