@@ -50,14 +50,14 @@ spark = SparkSession.active()
 
 
 @dp.temporary_view
-def changes():
+def arrivals():
     frame = spark.readStream.format("lakemirror").load("/data/shop/orders")
     return frame.withColumn("place", struct("__file__", "__row__"))
 
 
-dp.create_streaming_table("orders", format="delta")
+dp.create_streaming_table("current")
 dp.create_auto_cdc_flow(
-    target="orders", source="changes", keys=["id"], sequence_by="place", apply_as_deletes="__rowMarker__ = 2",
+    target="current", source="arrivals", keys=["id"], sequence_by="place", apply_as_deletes="__rowMarker__ = 2",
     except_column_list=["__file__", "__row__", "__rowMarker__", "place"],
 )
 """
@@ -72,6 +72,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.ensure(Settings().with_environment()))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.sources.default": "delta",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
     monkeypatch.setenv("LAKEMIRROR_FAILPOINT", "batch.file-published")
@@ -133,5 +134,5 @@ def auto_cdc_makes_the_same_rows(server: str, folder: Path, shop: Database) -> N
         pytest.skip("PySpark 4.2 or newer is not installed")
     if NO_MERGE in run(folder, AUTO_CDC, server):
         pytest.skip(f"this Delta is no target of AutoCDC flows: {NO_MERGE}")
-    rows = DeltaTable(folder / "warehouse/orders").to_pyarrow_table(columns=["id", "item"]).to_pylist()
+    rows = DeltaTable(folder / "warehouse/current").to_pyarrow_table(columns=["id", "item"]).to_pylist()
     assert sorted((row["id"], row["item"]) for row in rows) == sorted(shop.bag("orders", ["id", "item"]).elements())
