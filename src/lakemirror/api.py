@@ -24,13 +24,14 @@ from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import PATIENCE, Runner
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings, read_definition, resolve
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.mirror import operations
+    from lakemirror.mirror.cut_versions import Cut, Cuts
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
@@ -107,8 +109,11 @@ class MirroredDatabase:
         self._given: Any = spark
         self.flags = settings
         self._runner: Runner | None = None
-        self._definition = read_definition(self.storage)
-        self.settings: Settings = allowed(resolve(self._definition, **self.flags))
+        self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
+        self._taking = threading.Lock()
+        definition = read_definition(self.storage)
+        self._setting_warnings = unknown_settings(definition)
+        self.settings: Settings = allowed(resolve(definition, **self.flags))
 
     def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
         """Applies every complete change file that is there now, up to the first gap. Returns what was done.
@@ -119,18 +124,21 @@ class MirroredDatabase:
         """
         begun = time.monotonic()
         stop = stop or threading.Event()
-        require_zone(self.storage)
-        self.storage.probe()
+        with self._taking:  # one pass at a time uses them
+            replicators, self._replicators = self._replicators, {}
+        if not replicators:  # else an earlier pass was here
+            require_zone(self.storage)
+            self.storage.probe()
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         before = monitoring.last_status(self.storage)
         tables = TableStates(collected, before.tables, self.settings.retry_limit)
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, spark=self._given, tables=tables, settings_of=allowed
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before)
-        writer.setting_warnings = unknown_settings(self._definition)
+        writer.setting_warnings = self._setting_warnings
         try:
             self._pass(scheduler, stop)
             if not stop.is_set():
@@ -138,6 +146,7 @@ class MirroredDatabase:
             writer.write("Stopped", scheduler, readers)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
+        self._replicators = scheduler.idle()
         started = scheduler.spark is not self._given
         result = SyncResult(
             collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)
@@ -194,7 +203,23 @@ class MirroredDatabase:
 
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
-        return current_status(self.storage, self.settings, unknown_settings(self._definition))
+        return current_status(self.storage, self.settings, self._setting_warnings)
+
+    def cuts(self) -> Cuts:
+        """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.
+
+        Error: `database-missing`.
+        """
+        from lakemirror.mirror.cut_versions import Cuts
+
+        require_zone(self.storage)
+        return Cuts(self.storage, self.settings.default_schema, self.settings.retention_in_days)
+
+    def cut(self, which: str | int = "last") -> Cut:
+        """One cut: the newest that every table has reached, or that of a number. `versions` says which version of each
+        Delta table it is, `snippets()` how each tool reads them. Errors: `cut-unknown`, `database-missing`.
+        """
+        return self.cuts().find(str(which))
 
     def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
         """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.

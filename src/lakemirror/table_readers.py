@@ -35,20 +35,28 @@ class ReadableTable:
     unreadable_by: tuple[str, ...] = ()
     error: str = ""
 
-    def snippets(self) -> dict[str, str]:
-        """For each tool the lines that read this table."""
+    def snippets(self, version: int | None = None) -> dict[str, str]:
+        """For each tool the lines that read this table. `version`: that one; None: the newest."""
         path = repr(self.path)
         frame = _identifier(self.name)
+        given, option, clause = "", "", ""
+        if version is not None:
+            given, option, clause = (
+                f", version={version}",
+                f'.option("versionAsOf", {version})',
+                f" VERSION AS OF {version}",
+            )
+        scan = f"SELECT * FROM delta_scan('{_sql(self.path)}'{given})"
         return {
-            "duckdb": f"import duckdb\n{frame} = duckdb.sql(\"SELECT * FROM delta_scan('{_sql(self.path)}')\")",
-            "polars": f"import polars\n{frame} = polars.scan_delta({path}).collect()",
+            "duckdb": f'import duckdb\n{frame} = duckdb.sql("{scan}")',
+            "polars": f"import polars\n{frame} = polars.scan_delta({path}{given}).collect()",
             "pandas": (
                 "from deltalake import DeltaTable, QueryBuilder\nimport pyarrow\n"
-                f'rows = QueryBuilder().register("t", DeltaTable({path})).execute("SELECT * FROM t")\n'
+                f'rows = QueryBuilder().register("t", DeltaTable({path}{given})).execute("SELECT * FROM t")\n'
                 f"{frame} = pyarrow.table(rows).to_pandas()"
             ),
-            "spark": f'{frame} = spark.read.format("delta").load({path})',
-            "sql": f"SELECT * FROM delta.`{self.path}`",
+            "spark": f'{frame} = spark.read.format("delta"){option}.load({path})',
+            "sql": f"SELECT * FROM delta.`{self.path}`{clause}",
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -71,6 +71,29 @@ def rotate(context: typer.Context, name: Name) -> None:
     print(json.dumps(_principals(context).rotate(name).shown()))
 
 
+@app.command()
+def share(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[Path, typer.Option(help="The profile file to write; it must not exist yet.")],
+    endpoint: Annotated[str, typer.Option(help="Where readers reach the service.")] = "https://localhost:8443",
+    expires: Annotated[str, typer.Option(help="How long the file is good for, such as 12h or 30d.")] = "30d",
+) -> None:
+    """Write a Delta Sharing profile file, with which a client reads the tables that the principal may read.
+
+    The file is a secret. It opens nothing but Delta Sharing, and ends with `rotate` or `remove`.
+
+    Example: lakemirror access /srv/lake share shop --to shop.share --endpoint https://lake.example.org:8443
+    """
+    from lakemirror.cli.durations import seconds
+
+    require_extra()
+    from lakemirror.service.sharing.profile import write_profile
+
+    write_profile(context.obj, name, to, endpoint, int(seconds(expires)))
+    print(to)
+
+
 def _principals(context: typer.Context) -> Principals:
     require_extra()
     from lakemirror.service.auth.principals import Principals

@@ -93,7 +93,7 @@ def list_features(table: Table, as_json: Json = False, storage: StorageOptions =
 
     Example: lakemirror features list shop/Tables/orders
     """
-    from lakemirror.features.feature_names import shown
+    from lakemirror.delta.feature_names import shown
     from lakemirror.features.log_commit import existing
     from lakemirror.features.usage import usage_with_origin
 
@@ -241,9 +241,9 @@ def _drop_all(
 
 def _check_present(table: Place, wish: Wish) -> None:
     """Raises `feature-absent` for a feature that a table neither has nor has lost by a drop."""
+    from lakemirror.delta.feature_names import features_of
     from lakemirror.delta.log import latest_commits
     from lakemirror.features.catalogue import find
-    from lakemirror.features.feature_names import features_of
     from lakemirror.features.log_commit import existing
 
     name = find(wish.features[0]).name
@@ -292,7 +292,7 @@ def _planned(wish: Callable[[Snapshot], Wish]) -> Callable[[Place], Plan]:
 
 
 def _print_plan(plan: Plan, out: Any = None) -> None:
-    from lakemirror.features.feature_names import shown
+    from lakemirror.delta.feature_names import shown
 
     def line(text: str) -> None:
         print(text, file=out or sys.stdout)

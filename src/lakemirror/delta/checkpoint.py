@@ -11,7 +11,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,9 @@ from lakemirror.delta.log import Action, FileKey, Snapshot
 from lakemirror.delta.log_folder import Log, list_log
 from lakemirror.storage.durable import put_over, put_table, remove_file, sync_each
 from lakemirror.storage.place import Place, capabilities_of
+
+OldestKept = Callable[[], int | None]
+"""Gives the oldest version beyond the log's retention that must stay readable; None: there is none."""
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -178,9 +181,9 @@ def superfluous_checksums(log: Log) -> list[int]:
     return sorted(version for version in log.checksums if version < first)[:_MOST_CHECKSUMS]
 
 
-def keep_log_short(snapshot: Snapshot) -> None:
+def keep_log_short(snapshot: Snapshot, oldest_kept: OldestKept = lambda: None) -> None:
     """Deletes superfluous checkpoints and checksums, and the log files that only versions older than the log's
-    retention need. The longer the log, the more rarely: it must be listed.
+    retention need. The longer the log, the more rarely: it must be listed. `oldest_kept`: as of `clean_up_log`.
     """
     configuration = snapshot.metadata.configuration
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
@@ -192,7 +195,7 @@ def keep_log_short(snapshot: Snapshot) -> None:
     if log is None:
         return
     snapshot = replace(snapshot, log=log)
-    clean_up_log(snapshot)
+    clean_up_log(snapshot, oldest_kept)
     protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
     # Delta's log cleanup looks for a protocol in those of protected versions; each deletion may be a request
     if not protected and not capabilities_of(snapshot.log.folder).waits:
@@ -221,10 +224,11 @@ def is_cleaning_due(version: int, last: int, listed: int) -> bool:
     return version // every != last // every
 
 
-def clean_up_log(snapshot: Snapshot) -> int:
+def clean_up_log(snapshot: Snapshot, oldest_kept: OldestKept = lambda: None) -> int:
     """Deletes commits, checksums and checkpoints that only versions older than `delta.logRetentionDuration` need.
 
-    Returns the number of deleted commits. The newest checkpoint older than the retention is kept, with everything
+    Returns the number of deleted commits. `oldest_kept` is asked only if there are some, for a version that must stay
+    readable, with all later ones; None: none. The newest checkpoint older than the retention is kept, with everything
     after it. So every version within the retention can still be read.
     """
     configuration, log = snapshot.metadata.configuration, snapshot.log
@@ -239,6 +243,8 @@ def clean_up_log(snapshot: Snapshot) -> int:
         if checkpoint.version in log.commits and log.commits[checkpoint.version].stat().st_mtime < horizon
     ]
     first = max(expired, default=0)
+    if first > min(log.commits, default=0) and (kept := oldest_kept()) is not None:
+        first = max((version for version in expired if version <= kept), default=0)
     gone = [version for version in sorted(log.commits) if version < first]
     if gone:  # without these commits the checkpoint is needed: it must be on the disk first
         sync_each([*(path for each in log.checkpoints if each.version == first for path in each.files), log.folder])

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta.checkpoint import checkpoint_path, is_due, keep_log_short, write_checkpoint
+from lakemirror.delta.checkpoint import OldestKept, checkpoint_path, is_due, keep_log_short, write_checkpoint
 from lakemirror.delta.checksum import write_checksum
 from lakemirror.delta.commit_info import newest_info, with_duties
 from lakemirror.delta.deletion_vectors import vector_path
@@ -45,6 +45,7 @@ from lakemirror.storage.storage import MOVING
 log = logging.getLogger("lakemirror")
 
 _OLD = 3600.0  # seconds
+_NONE_KEPT: OldestKept = lambda: None  # noqa: E731
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
@@ -58,7 +59,7 @@ def commit(
     actions: Sequence[Action],
     *,
     durability: str = POWER,
-    keep_log: bool = True,
+    keep_log: bool | OldestKept = True,
     recount: bool = False,
     keep_written: bool = False,
 ) -> int:
@@ -66,7 +67,8 @@ def commit(
 
     `snapshot` None: the table's first version. `durability` `power`: the files that the actions name are synced before
     the commit is written, and the commit is synced when this returns. `keep_log`: also writes a checkpoint if one is
-    due, and deletes old log files. `recount`: the checksum is computed from the complete state (`delta/checksum.py`).
+    due, and deletes old log files; as a function it gives the version from which on all stay readable. `recount`: the
+    checksum is computed from the complete state (`delta/checksum.py`).
     `keep_written`: the files of a commit that was not made stay, because the caller names them in another commit.
 
     Errors: `concurrent-commit` if another commit has that version, or the table does not exist any more;
@@ -85,7 +87,7 @@ def commit(
         raise
     failpoints.reach("commit.before-checksum")
     crc = folder / f"{version:020}.crc"
-    due = keep_log and snapshot is not None and is_due(snapshot, version)
+    due = keep_log is not False and snapshot is not None and is_due(snapshot, version)
     checksum = write_checksum(snapshot, actions, crc, recount=recount)
     if checksum is None and due:  # another writer's version had none: each needs the one before
         checksum = write_checksum(snapshot, actions, crc, recount=True)
@@ -93,14 +95,15 @@ def commit(
     try:
         _check_ours(path, ours)
         if due:
-            checkpoint = _write_checkpoint(root, version, durability, snapshot)
+            oldest_kept = keep_log if callable(keep_log) else _NONE_KEPT
+            checkpoint = _write_checkpoint(root, version, durability, snapshot, oldest_kept)
             _check_ours(path, ours)
     except Overwritten:
         if checksum is not None:
             checksum.unlink(missing_ok=True)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-            _write_checkpoint(root, version, durability, snapshot)  # of the other engine's commit
+            _write_checkpoint(root, version, durability, snapshot, lambda: 0)  # of the other engine's commit
         raise
     return version
 
@@ -235,15 +238,17 @@ def _check_ours(path: Place, ours: Put) -> None:
         raise Overwritten("concurrent-commit", f"another engine replaced {path.name} with its own commit")
 
 
-def _write_checkpoint(root: Place, version: int, durability: str, before: Snapshot | None) -> Place | None:
-    """Writes the checkpoint of the version after `before`. Returns None if that failed: then readers only read more
-    commits."""
+def _write_checkpoint(
+    root: Place, version: int, durability: str, before: Snapshot | None, oldest_kept: OldestKept
+) -> Place | None:
+    """Writes the checkpoint of the version after `before`, and cleans up the log. Returns None if that failed: then
+    readers only read more commits."""
     try:
         known = before.log.with_commits_to(version) if before is not None else None
         snapshot = read_snapshot(root, version, known)
         if snapshot is not None:
             write_checkpoint(snapshot, durable=durability == POWER)
-            keep_log_short(snapshot)
+            keep_log_short(snapshot, oldest_kept)
     except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s: no checkpoint %d: %s", root, version, error)
         return None

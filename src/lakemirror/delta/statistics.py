@@ -236,6 +236,10 @@ class Tally:
         """Drops the bounds of a column."""
         self._unbounded.add(name)
 
+    def exact_bounds(self, name: str) -> tuple[Any, Any] | None:
+        """The bounds of a column that every reader may rely on; None if there are none, or it has NaN."""
+        return None if name in self._nan else self.bounds.get(name)
+
     def join(self, other: Tally) -> None:
         """Adds the counts and bounds of another tally over the same columns."""
         self.rows += other.rows
@@ -303,8 +307,17 @@ class Tally:
 
 
 def _distinct(values: pa.DictionaryArray) -> pa.Array:
-    """The distinct values that occur, without NULL. The dictionary may also hold values that do not occur."""
-    return values.dictionary.take(pc.unique(values.indices).drop_null())
+    """The distinct values that occur, without NULL. The dictionary may also hold values that do not occur.
+
+    ValueError if a row points behind the dictionary.
+    """
+    indices, size = values.indices, len(values.dictionary)
+    if size > len(indices):
+        return values.dictionary.take(pc.unique(indices).drop_null())
+    counts = np.bincount(np.asarray(indices.drop_null() if indices.null_count else indices), minlength=size)
+    if len(counts) > size:
+        raise ValueError(f"a row points to value {len(counts) - 1} of a dictionary of {size}")
+    return values.dictionary if counts.all() else values.dictionary.take(pa.array(np.flatnonzero(counts)))
 
 
 def _is_bounded(type_: str) -> bool:

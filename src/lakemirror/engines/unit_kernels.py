@@ -4,6 +4,7 @@
     read_rows      change files ─▶ nothing, or an error        read_old_keys  deleted rows ─▶ keys of the live ones
     write_kept     change files ─▶ data files                  write_without  data files ─▶ the same, without some rows
     feed_kept      change files ─▶ change feed                 feed_old       deleted rows ─▶ change feed
+    read_given     change files ─▶ values of some changes      read_values    data files ─▶ values of some rows
     write_held     rows in memory ─▶ data files                feed_held      both ─▶ change feed
 
 All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `Bad`.
@@ -20,13 +21,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
+from lakemirror.engines.kernels.partial_rows import Fills, filled
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
-from lakemirror.engines.row_work import MARKER, ROW, Action, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import MARKER, NAMES, ROW, Action, ChangeUnit, Target, TargetColumn
 from lakemirror.engines.units import UPDATE, ChangeFiles, DataFiles, Shared
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
@@ -47,7 +50,8 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
-            parts.append(table.append_column(MARKER, pa.array(changes.marker)))
+            table = table.append_column(MARKER, pa.array(changes.marker))
+            parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
             size += parts[-1].nbytes
             if size > shared.budget.size // _PART_OF_MEMORY:
                 yield pa.concat_tables(parts)
@@ -91,11 +95,35 @@ def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
     yield found
 
 
+def read_given(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
+    """The values of the chosen changes in the columns `shared.names`."""
+    for rows, _ in kept_rows(shared, unit, checked=False):
+        yield pa.Table.from_batches([rows])
+
+
+def read_values(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
+    """The values of the chosen live rows of data files in the columns `shared.names`, by file and row."""
+    columns = [column for column in shared.target.columns if column.name in shared.names]
+    for file in unit.files:
+        yield from chosen_rows(file.add, shared.target, file.deleted, columns)
+
+
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
-    """Writes the inserted rows as data files."""
+    """Writes the inserted rows as data files. If all rows are inserted, column chunks are copied where they can be."""
     step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
-    batches = _without_positions(kept_rows(shared, unit, encoded=True))
-    yield write_rows(batches, shared.target, sizes=replace(shared.sizes, rows_a_file=step))
+    sizes, adds = replace(shared.sizes, rows_a_file=step), list[Action]()
+    try:
+        if unit.flags is None and not shared.partial:
+            from lakemirror.engines.kernels.copy_chunks import copy_chunks  # few applies come here
+
+            adds, left = copy_chunks(shared, unit.files, sizes)
+            unit = replace(unit, files=tuple(left))
+        batches = _without_positions(kept_rows(shared, unit, encoded=True))
+        adds += write_rows(batches, shared.target, sizes=sizes)
+    except BaseException:
+        drop_written(shared.target.path, adds)
+        raise
+    yield adds
 
 
 def _without_positions(kept: Iterator[tuple[pa.RecordBatch, np.ndarray]]) -> Iterator[pa.RecordBatch]:
@@ -156,7 +184,7 @@ def kept_rows(
     `encoded`: as for `read_changes`. `checked`: raises Bad for NULL in a NOT NULL column.
     """
     for begin, file in unit.begins():
-        for changes in changes_of(file, shared, encoded=encoded, waits=True):
+        for changes in changes_of(file, shared, shared.names or None, encoded=encoded, waits=True):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - file.first_row
             positions = np.arange(first, first + rows.num_rows)
@@ -164,11 +192,18 @@ def kept_rows(
                 kept = np.flatnonzero(unit.flags[first : first + rows.num_rows])
                 if len(kept) < rows.num_rows:
                     rows, positions = rows.take(whole_numbers(kept)), positions[kept]
+            if unit.fills:
+                rows = _filled(rows, unit.begin + positions, unit.fills)
             if rows.num_rows and checked:
                 check_nulls(unit.files, shared.target, pa.Table.from_batches([rows]), positions)
             if rows.num_rows:
                 yield rows, positions
             del changes, rows  # before the next rows are decoded
+
+
+def _filled(rows: pa.RecordBatch, positions: np.ndarray, fills: Fills) -> pa.RecordBatch:
+    complete = filled(pa.Table.from_batches([rows]), positions, fills).combine_chunks()
+    return complete.to_batches()[0] if complete.num_rows else rows
 
 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
@@ -216,6 +251,11 @@ def changes_of(
         del changes  # before the next rows are decoded
 
 
+def names_of(changes: Changes) -> pa.Array:
+    """The columns that each change leaves unchanged, NULL for a complete row."""
+    return pa.nulls(len(changes.marker), pa.string()) if changes.unchanged is None else changes.unchanged
+
+
 def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:
     """Raises Bad for the first row with NULL in a NOT NULL column.
 
@@ -256,6 +296,13 @@ def counted(add: Action) -> int:
     rows = record_count(add) or 0
     vector = add.get("deletionVector")
     return max(0, rows - (vector["cardinality"] if vector else 0))
+
+
+def drop_written(table: str, written: Sequence[Action]) -> None:
+    """Removes files that an attempt has written, as far as possible."""
+    for action in written:
+        with contextlib.suppress(OSError, LakemirrorError):
+            data_file(table, action["path"]).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

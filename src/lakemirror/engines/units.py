@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.partial_rows import Fills, between
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.row_work import Action, ChangeUnit, RowWork, Target
 from lakemirror.keys.wanted_keys import WantedKeys
@@ -34,7 +35,9 @@ _Item = TypeVar("_Item")
 
 
 class Shared(NamedTuple):
-    """What all units of an apply share. `append_only`, `default_marker`: as in `RowWork`. `wanted`: keys to find."""
+    """What all units of an apply share. `append_only`, `default_marker`, `partial`: as in `RowWork`. `wanted`: keys to
+    find. `names`: columns to read.
+    """
 
     target: Target
     budget: MemoryBudget
@@ -42,6 +45,8 @@ class Shared(NamedTuple):
     default_marker: int = INSERT
     sizes: FileSizes = SIZES
     wanted: WantedKeys | None = None
+    partial: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +54,13 @@ class ChangeFiles:
     """Change files, and which of their rows are inserted.
 
     `begin`: the position of the first row among all changes of the batch. `flags`: one byte for each row (KEPT, UPDATE
-    or 0); None: all rows are inserted.
+    or 0); None: all rows are inserted. `fills`: the values that partial rows take from elsewhere.
     """
 
     begin: int
     files: tuple[ChangeUnit, ...]
     flags: np.ndarray | None = None
+    fills: Fills | None = None
 
     @property
     def rows(self) -> int:
@@ -94,12 +100,15 @@ class DataFiles:
     parts: int = 1
 
 
-def change_units(work: RowWork, flags: np.ndarray | None, parallelism: int, most: int) -> list[ChangeFiles]:
-    """The change files of a batch as units of at most about `most` bytes. `flags`: of all changes."""
+def change_units(
+    work: RowWork, flags: np.ndarray | None, parallelism: int, most: int, fills: Fills | None = None
+) -> list[ChangeFiles]:
+    """The change files of a batch as units of at most about `most` bytes. `flags`, `fills`: of all changes."""
     units, begin = [], 0
     for group in groups_of(work.changes, parallelism, weight=lambda unit: unit.bytes + unit.rows, most=most):
         end = begin + sum(unit.rows for unit in group)
-        units.append(ChangeFiles(begin, tuple(group), None if flags is None else flags[begin:end]))
+        its = None if fills is None else between(fills, begin, end)
+        units.append(ChangeFiles(begin, tuple(group), None if flags is None else flags[begin:end], its))
         begin = end
     return units
 

@@ -86,7 +86,9 @@ class KeyIndex:
     def shared(folder: Path, most_bytes: int) -> KeyIndex:
         """The index in this folder that all engines of the process share."""
         with _SHARING:
-            index = _SHARED.setdefault(folder.absolute(), KeyIndex(folder, most_bytes))
+            index = _SHARED.get(folder.absolute())
+            if index is None:
+                index = _SHARED[folder.absolute()] = KeyIndex(folder, most_bytes)
             index._folder.most_bytes = most_bytes
             return index
 

@@ -24,6 +24,9 @@ from lakemirror.landing_zone.forgiving_json import (
 )
 
 ROW_MARKER = "__rowMarker__"
+UNCHANGED = "__unchangedColumns__"
+NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED})
+"""Columns of change files that are never columns of a table (contract sections 3 and 3a)."""
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
 THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
@@ -192,7 +195,7 @@ def _key_columns(members: Members) -> tuple[str, ...]:
             message = f"{file_name(members.file)}: keyColumns holds an empty name, which was left out"
             members.warnings.append(Warned("key-name-empty", message, members.file))
             continue
-        if name == ROW_MARKER:
+        if name in NEVER_COLUMNS:
             raise members.wrong("keyColumns", name, "must name columns of the table")
         if name.lower() in seen:
             raise invalid(members.file, f"keyColumns names {shown(name)} twice")
@@ -288,7 +291,7 @@ def _columns(members: Members | None) -> tuple[DeclaredColumn, ...]:
     columns: dict[str, DeclaredColumn] = {}
     for number, item in enumerate(value):
         column = _column(members.wrap(f"Columns[{number}]", item))
-        if column.name == ROW_MARKER:
+        if column.name in NEVER_COLUMNS:
             continue  # never a column of the table; publishers need not list it
         if column.name.lower() in columns:
             raise invalid(members.file, f"SchemaDefinition.Columns names {shown(column.name)} twice")
@@ -317,9 +320,11 @@ def _column(members: Members) -> DeclaredColumn:
 __all__ = [
     "LAST_UPDATE",
     "MAX_SIZE",
+    "NEVER_COLUMNS",
     "ROW_MARKER",
     "SEQUENTIAL",
     "THOUSANDS",
+    "UNCHANGED",
     "DeclaredColumn",
     "DelimitedFormat",
     "TableMetadata",

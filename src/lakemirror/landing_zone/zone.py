@@ -22,6 +22,10 @@ METADATA = "_metadata.json"
 MARKER = "_mirror.json"
 PAUSED = "_paused.json"
 PARTNER_EVENTS = "_partnerEvents.json"
+CUTS = f"{LANDING_ZONE}/_cuts"
+"""Manifests of cuts (`cut_manifests.py`)."""
+TOKEN = "lakemirror.file"
+"""In the footer of a change file: the name under which our publisher wrote it. No two files have the same."""
 
 
 @dataclass(frozen=True, order=True)
@@ -184,7 +188,7 @@ def _zone(listing: Listing) -> Zone:
             if _is_table_name(parts[-1]):
                 name = _name(parts)
                 zone.tables[name] = TableFolder(name, folders=[path])
-            else:
+            elif path != CUTS:
                 zone.skipped.append(path)
         elif below < 0:
             (zone.folders if _schema(parts[0]) else zone.skipped).append(path)

@@ -140,7 +140,7 @@ def _merge(
             is_last = at_rest and not choose(left)
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
-            commit(table, snapshot, actions, durability=durability)
+            commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -85,6 +85,7 @@ class Maintenance:
         again, the kernel in this process if None. `on_written` gets the files that it has written. `look_every`:
         seconds from one look at all tables to the next, where nothing is due. `pace` can be changed later."""
         self.pace = pace
+        self.kept: Callable[[str], Collection[int]] = lambda _: ()  # versions of a table that a vacuum leaves readable
         self._uri = uri
         self._retention = retention_days * 86_400
         self._durability = durability
@@ -247,7 +248,8 @@ class Maintenance:
 
     def _vacuum(self, target: str, _: Hold) -> None:
         table = self._uri(target)
-        removed = vacuum(table, self._retention, is_cancelled=self._stopping.is_set)
+        kept = self.kept(target)
+        removed = vacuum(table, self._retention, kept=kept, is_cancelled=self._stopping.is_set)
         found = read_table_log(table)
         if found is not None:
             # parts of the record of applied paths that newer ones have taken in; kept as long as data files are

@@ -20,7 +20,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
@@ -44,11 +44,12 @@ def vacuum(
     table: str | Place,
     retention: float,
     *,
+    kept: Collection[int] = (),
     now: float | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> int:
     """Removes files that no version of the last `retention` seconds names. Returns their number; 0 without a Delta
-    table.
+    table. `kept`: older versions that stay readable.
 
     LakemirrorError `features-unsafe` for a table whose features lakemirror does not know, `table-unreadable`,
     `storage-unavailable`. Nothing is committed.
@@ -64,7 +65,7 @@ def vacuum(
     if snapshot is None:
         return 0
     removed = 0
-    waiting = sorted(unneeded(snapshot, old, now, retention))
+    waiting = sorted(unneeded(snapshot, old, now, retention) - _files_of(root, kept))
     version = snapshot.version
     for begin in range(0, len(waiting), _AT_ONCE):
         newest = read_snapshot(root)
@@ -92,6 +93,12 @@ def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: f
         young -= _named_by(root, snapshot.log, lambda *_: True, young)
         young -= {path for remove in snapshot.tombstones.values() for path in named_paths(root, remove)}
     return past | young
+
+
+def _files_of(root: Place, versions: Collection[int]) -> set[str]:
+    """The paths of all files of these versions. LakemirrorError where one cannot be read."""
+    snapshots = [snapshot for version in versions if (snapshot := read_snapshot(root, version)) is not None]
+    return {path for each in snapshots for add in each.files.values() for path in named_paths(root, add)}
 
 
 def _named_by(root: Place, found: Log, wanted: Callable[[int, float], bool], among: set[str]) -> set[str]:

@@ -1,9 +1,7 @@
 """Declared readers: the clients that a database's owner names. Every mirrored table stays readable by all of them.
 
-    readers ─▶ what new tables may use        (`allowed`)
-            ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, paused meanwhile)
-
-This module joins the engine and table features, which do not import each other.
+readers ─▶ what new tables may use        (`table_rules.allowed`)
+        ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, paused meanwhile)
 """
 
 from __future__ import annotations
@@ -11,15 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.failures import coded
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.settings import Settings
+from lakemirror.mirror.table_rules import client_of, concerns
 
 if TYPE_CHECKING:  # most databases declare no readers, and need none of it
     from pyspark.sql import SparkSession
@@ -33,36 +29,6 @@ _AGAIN = 60.0  # seconds until a table is looked at again
 log = logging.getLogger("lakemirror")
 
 
-def allowed(settings: Settings, table: str = "") -> Settings:
-    """The settings without features that a declared reader cannot read. LakemirrorError `client-unknown`.
-
-    `table`: for that table, such as `sales.orders`; empty: what holds for every table.
-    """
-    if not settings.readers:
-        return settings
-    from lakemirror.features.compatibility import features_all_read, find_clients
-
-    for text in settings.readers:
-        find_clients(_client(text))
-    features = features_all_read(_client(text) for text in settings.readers if _concerns(text, table))
-    return replace(
-        settings,
-        deletion_vectors=settings.deletion_vectors and "deletionVectors" in features,
-        column_mapping=settings.column_mapping and "columnMapping" in features,
-        on_type_change=settings.on_type_change if "typeWidening" in features else "stop",
-        zoneless=UNREADABLE if settings.zoneless == NTZ and "timestampNtz" not in features else settings.zoneless,
-    )
-
-
-def _concerns(reader: str, table: str) -> bool:
-    """True for a client of the whole database, `duckdb`, and for one of this table, `sales.orders=duckdb`."""
-    return reader.rpartition("=")[0] in ("", table)
-
-
-def _client(reader: str) -> str:
-    return reader.rpartition("=")[2]
-
-
 class DeclaredReaders:
     """Drops features that declared readers cannot read from existing tables, while other tables are applied."""
 
@@ -73,7 +39,7 @@ class DeclaredReaders:
         for text in readers:
             from lakemirror.features.compatibility import find_clients
 
-            self._clients[text] = find_clients(_client(text))
+            self._clients[text] = find_clients(client_of(text))
         self._uri = uri
         self._looked: dict[str, float] = {}
 
@@ -100,7 +66,7 @@ class DeclaredReaders:
         from lakemirror.features.many import wish_for
 
         table = self._uri(target)
-        clients = [client for reader, found in self._clients.items() if _concerns(reader, name) for client in found]
+        clients = [client for reader, found in self._clients.items() if concerns(reader, name) for client in found]
         try:
             snapshot = read_snapshot(table)
             wish = wish_for(snapshot, clients, "read") if snapshot is not None else None

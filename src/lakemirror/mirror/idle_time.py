@@ -6,7 +6,8 @@ no table has work ─▶ missing key indexes ─▶ compaction, vacuum ─▶ ve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.landing_zone.metadata import Warned
@@ -35,6 +36,8 @@ class IdleTime:
             look_every=max(5.0, 10 * storage.capabilities.looks_last),
             on_written=index_keys,
         )
+        self._storage, self._settings = storage, settings
+        self._maintenance.kept = self._kept
         self._key_scan = KeyScan(storage.uri, storage.capabilities.looks_last)
         self._verification = IdleVerification(storage)
         self._again = 0.0
@@ -74,7 +77,13 @@ class IdleTime:
 
     def retain(self, days: float) -> None:
         """Keeps unused files for so many days from now on."""
+        self._settings = replace(self._settings, retention_in_days=days)
         self._maintenance.retain(days)
+
+    def _kept(self, target: str) -> Collection[int]:
+        from lakemirror.mirror.cut_versions import versions_to_keep
+
+        return versions_to_keep(self._storage, self._settings, target)
 
     def stop(self) -> None:
         """Starts no more work, and waits for the current piece."""

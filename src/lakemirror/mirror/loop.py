@@ -23,7 +23,7 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
-from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
@@ -342,7 +342,6 @@ class Runner:
             spark=spark,
             tables=TableStates(self._observer, before, self.settings.retry_limit),
             in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
-            settings_of=allowed,
         )
 
     def _say_unknown_settings(self) -> None:

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from lakemirror.mirror.observe import View
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
@@ -85,12 +86,12 @@ class Scheduler:
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
-        settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
+        replicators: Mapping[TableName, Replicator] | None = None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many decoded bytes wait.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
-        None: a queue of its own. `settings_of`: the settings of one table, from those of the database.
+        None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
         """
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -100,9 +101,8 @@ class Scheduler:
         self._settings = settings
         self._start_spark = start_spark
         self.spark = spark  # the session, once it was needed
-        self._settings_of = settings_of
         self._starting = threading.Lock()
-        self._replicators: dict[TableName, Replicator] = {}
+        self._replicators = dict(replicators or {})
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
         self._touched: dict[TableName, float] = {}  # when an event came last
@@ -122,7 +122,8 @@ class Scheduler:
         )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
-        staging.sweep(storage)
+        if not self._replicators:  # the first pass of this process
+            staging.sweep(storage)
 
     @property
     def key_index(self) -> KeyIndex | None:
@@ -229,6 +230,12 @@ class Scheduler:
             self._queue.close()
         return ended
 
+    def idle(self) -> Mapping[TableName, Replicator]:
+        """The replicators, for a later scheduler of this process: they remember what they have read. Empty while a step
+        is at work, and where a listing counts for a while: a later pass shall see all that has happened before it.
+        """
+        return {} if self._lane.active or self._storage.capabilities.looks_last else self._replicators
+
     def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""
         before = self.states.get(name)
@@ -334,8 +341,7 @@ class Scheduler:
 
     def _replicator(self, name: TableName) -> Replicator:
         if name not in self._replicators:
-            settings = self._settings_of(self._settings, str(name))
-            self._replicators[name] = Replicator(self._storage, name, settings)
+            self._replicators[name] = Replicator(self._storage, name, allowed(self._settings, str(name)))
         return self._replicators[name]
 
     def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
@@ -46,6 +47,9 @@ from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.cut_manifests import CutManifests
 
 log = logging.getLogger("lakemirror")
 
@@ -80,6 +84,7 @@ class Replicator:
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
         self._log = LogCache(self._path, storage.capabilities.looks_last)
+        self._cuts: CutManifests | None = None
         self._observer = TableObserver(storage, name, settings, self._log)
 
     def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
@@ -102,7 +107,8 @@ class Replicator:
         try:
             self._check_newest(view)
             base = self._base(view)
-            view, staged = self._staged(view, base)
+            files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
+            view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
             if not isinstance(done, Applied):
                 self._log.forget()
@@ -148,13 +154,15 @@ class Replicator:
     def _carry_out(self, planned: ApplyPlan, engine: Callable[[str], Engine]) -> Applied | Rejected:
         begun = time.monotonic()
         log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
-        rows = run(planned, engine, trust_footers=self._rules.trust_footers)
-        if isinstance(rows, Rejected):
-            return rows
+        written = run(planned, engine, trust_footers=self._rules.trust_footers)
+        if isinstance(written, Rejected):
+            return written
         files = [item.file for item in planned.batch.files]
         return commit(
-            planned, rows, begun=begun, durability=self._rules.durability, check=lambda: self._check_unchanged(files)
-        )
+            planned, written, begun=begun, durability=self._rules.durability,
+            check=lambda: self._check_unchanged(files),
+            oldest_kept=partial(_oldest_kept, self._storage, self._settings, str(self.name)),
+        )  # fmt: skip
 
     def _check_newest(self, view: View) -> None:
         """`concurrent-commit` if the table has got another version since the view: then the work would be for nothing.
@@ -201,13 +209,26 @@ class Replicator:
                 reshaped_from = before.metadata.value if before is not None else None
         return Base(self._path, database, snapshot, reshaped_from)
 
-    def _staged(self, view: View, base: Base) -> tuple[View, list[ChangeFile]]:
+    def _until_cut(self, view: View) -> Sequence[ChangeFile]:
+        """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
+
+        The manifests are listed after the files. A single file needs none of this: a batch ends with it.
+        """
+        files = view.pending.files
+        if not view.detection.is_plain:
+            return files
+        from lakemirror.landing_zone.cut_manifests import CutManifests, until_cut
+
+        self._cuts = self._cuts or CutManifests(self._storage)
+        return until_cut(files, self._cuts.last_files(str(self.name), min(file.entry.modified for file in files)))
+
+    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, list[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
         if not needs_staging(view.files.metadata):
-            return view, list(view.pending.files)
+            return view, list(files)
         chosen: list[ChangeFile] = []
         size = 0
-        for file in view.pending.files[: self._rules.limits.files]:
+        for file in files[: self._rules.limits.files]:
             size += file.entry.size
             if chosen and size > self._rules.limits.bytes:
                 break
@@ -331,6 +352,13 @@ class Replicator:
         if not merged and compaction.is_due_sooner(self._path, before, version):
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
+
+
+def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:
+    """The version of a table in the last complete cut."""
+    from lakemirror.mirror.cut_versions import last_versions
+
+    return last_versions(storage, settings).get(table)
 
 
 __all__ = ["Conflict", "Done", "Replicator"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakemirror.delta.protocol import FEED_COLUMNS
 from lakemirror.engines.engine import Preference, preference_of
+from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE
 from lakemirror.mirror.next_batch import Limits
 from lakemirror.mirror.schema_evolution import Rules
 from lakemirror.settings import Settings
@@ -19,7 +20,7 @@ class TableRules:
 
     `properties`: the Delta properties that they ask for. `columns`: how its columns may grow. `limits`: of one commit.
     `preference`: for an engine. `trust_footers`: change files may become data files unread. `durability`: as for
-    `delta.commit`.
+    `delta.commit`. `null_if_missing`: as of `RowWork`.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -28,6 +29,38 @@ class TableRules:
     preference: Preference = field(default_factory=Preference)
     trust_footers: bool = False
     durability: str = POWER
+    null_if_missing: bool = False
+
+
+def allowed(settings: Settings, table: str = "") -> Settings:
+    """The settings without features that a declared reader cannot read. LakemirrorError `client-unknown`.
+
+    `table`: for that table, such as `sales.orders`; empty: what holds for every table.
+    """
+    if not settings.readers:
+        return settings
+    from lakemirror.features.compatibility import features_all_read, find_clients
+
+    for text in settings.readers:
+        find_clients(client_of(text))
+    features = features_all_read(client_of(text) for text in settings.readers if concerns(text, table))
+    return replace(
+        settings,
+        deletion_vectors=settings.deletion_vectors and "deletionVectors" in features,
+        column_mapping=settings.column_mapping and "columnMapping" in features,
+        on_type_change=settings.on_type_change if "typeWidening" in features else "stop",
+        zoneless=UNREADABLE if settings.zoneless == NTZ and "timestampNtz" not in features else settings.zoneless,
+    )
+
+
+def concerns(reader: str, table: str) -> bool:
+    """True for a client of the whole database, `duckdb`, and for one of this table, `sales.orders=duckdb`."""
+    return reader.rpartition("=")[0] in ("", table)
+
+
+def client_of(reader: str) -> str:
+    """The client that a declared reader names."""
+    return reader.rpartition("=")[2]
 
 
 def rules_of(settings: Settings) -> TableRules:
@@ -39,6 +72,7 @@ def rules_of(settings: Settings) -> TableRules:
         preference_of(settings),
         settings.trust_footers,
         settings.durability,
+        settings.partial_row_missing == "null",
     )
 
 
@@ -71,4 +105,4 @@ def column_rules(settings: Settings) -> Rules:
     )
 
 
-__all__ = ["TableRules", "column_rules", "rules_of", "table_properties"]
+__all__ = ["TableRules", "allowed", "client_of", "column_rules", "concerns", "rules_of", "table_properties"]

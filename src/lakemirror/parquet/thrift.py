@@ -53,7 +53,7 @@ def struct(
             elif kind == 8 and data[at] < 128:
                 at += data[at] + 1
             elif kind > 2:
-                at = _behind(data, at, kind, depth)
+                at = behind(data, at, kind, depth)
             continue
         if 3 < kind < 7:
             raw = data[at]
@@ -82,10 +82,10 @@ def struct(
 
 def end_of_struct(data: bytes, at: int, depth: int = 0) -> int:
     """The place behind the struct that begins at `at`. IndexError, ValueError as for `struct`."""
-    return _behind(data, at, STRUCT, depth)
+    return behind(data, at, STRUCT, depth)
 
 
-def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
+def behind(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     """The place after a value that is skipped; IndexError and ValueError as for one that is read."""
     around: list[list[int] | None] = []  # structs, and lists with the number of their items left and the items' type
     while True:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.publisher.row_readers import converted_rows
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MARKER_COLUMN = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
 MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
-TOKEN = "lakemirror.file"  # in a file's footer: the name under which it was written
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 128 << 20
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Several
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.zone import TableName
+from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE, TableName
 from lakemirror.publisher.buffer import Buffer
 from lakemirror.publisher.folders.local_folder import LocalFolder
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.landing_table import LandingTable
+from lakemirror.publisher.sequence import Sequence
 from lakemirror.publisher.table_writer import TableForm
 from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
@@ -23,6 +26,7 @@ from lakemirror.storage.place import storage_of
 from lakemirror.storage.store_path import StorePath
 
 if TYPE_CHECKING:
+    from lakemirror.publisher.cut_writer import PublishedCut
     from lakemirror.publisher.folders.credentials import Credential
 
 
@@ -49,6 +53,7 @@ class Landing:
         `stores-extra-missing`.
         """
         self.db = Path(db).absolute() if "://" not in str(db) else Path()
+        self._opened: WeakSet[LandingTable] = WeakSet()
         self._endpoint = None
         self._store: StorePath | None = None
         if is_store_address(str(db)):
@@ -69,7 +74,7 @@ class Landing:
     def table(
         self,
         name: str,
-        keys: Sequence[str] | None = None,
+        keys: Several[str] | None = None,
         schema: str | None = None,
         *,
         columns: pa.Schema | None = None,
@@ -84,10 +89,41 @@ class Landing:
         `utc`; `ntz` keeps them so; or the name of their zone, in which they become instants. Empty: they are kept, with
         a warning, and the mirror's setting decides.
         """
-        named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
+        named = TableName(checked_name(schema or "", "schema"), checked_name(name, "table"))
         types = {field.name: field.type for field in columns or ()}
         form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
-        return LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
+        table = LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
+        self._opened.add(table)
+        return table
+
+    def cut(self, tables: Iterable[str] | None = None, *, position: str = "", time: str = "") -> PublishedCut:
+        """Declares a cut: what is published of these tables now is one consistent picture, with whole transactions.
+
+        `tables`: by `table` or `schema.table`; None: all that have a file. `position`, `time`: the source's; the time
+        now if empty. What the buffers of this object's tables have gathered is published before. Every file
+        that belongs to the picture must be published, and no later one. `lakemirror cuts` shows which versions it is.
+        """
+        from lakemirror.publisher.cut_writer import write_cut
+
+        for table in list(self._opened):
+            table.flush()
+        names = self._names() if tables is None else [TableName(*_parts(name)) for name in tables]
+        folders = {str(name): self.folder(name.folder) for name in names}
+        return write_cut(self.folder(CUTS), folders, position=position, time=time)
+
+    def _names(self) -> list[TableName]:
+        """The tables that have a file."""
+        found: list[TableName] = []
+        for name in self.folder(LANDING_ZONE).names():
+            schema = name.removesuffix(".schema")
+            if name.startswith("_"):
+                continue
+            if schema != name and schema:
+                inner = self.folder(f"{LANDING_ZONE}/{name}").names()
+                found += [TableName(schema, table) for table in inner if not table.startswith("_")]
+            else:
+                found.append(TableName("", name))
+        return [name for name in found if Sequence(self.folder(name.folder)).newest()]
 
     def _may_widen(self) -> bool:
         """True where the database's settings let the engine widen columns; the environment is that of this process."""
@@ -111,7 +147,13 @@ class Landing:
         return EndpointFolder(self._endpoint, path)
 
 
-def _checked(name: str, what: str) -> str:
+def _parts(name: str) -> tuple[str, str]:
+    """Schema and table of `table` or `schema.table`; `input-invalid`."""
+    schema, dot, table = name.rpartition(".")
+    return checked_name(schema or dot, "schema"), checked_name(table, "table")
+
+
+def checked_name(name: str, what: str) -> str:
     """A name that makes one folder and that the engine looks at; `input-invalid`."""
     if what == "schema" and not name:
         return name
@@ -124,4 +166,4 @@ def _checked(name: str, what: str) -> str:
     return name
 
 
-__all__ = ["Landing"]
+__all__ = ["Landing", "checked_name"]

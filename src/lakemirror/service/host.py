@@ -21,10 +21,10 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.declared_readers import allowed
 from lakemirror.mirror.loop import Runner, Shared
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DatabaseSettings, read_definition

@@ -41,6 +41,8 @@ from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
 from lakemirror.service.rest.rest_answers import refusal
+from lakemirror.service.sharing.file_links import FileLinks
+from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
 from lakemirror.service.storage.storage_answers import error_answer, finish_headers
 from lakemirror.service.under_way import CountingAuthenticator, UnderWay
@@ -72,10 +74,12 @@ class Options:
 
 
 def plane_of(target: str) -> str:
-    """Which plane answers a request target: `rest`, `authority`, `operating` or `storage` (section 2)."""
+    """Which plane answers a request target: `rest`, `sharing`, `authority`, `operating` or `storage` (section 2)."""
     path = raw_path_of(target)
     if path == "/v1" or path.startswith("/v1/"):
         return "rest"
+    if path == ROOT or path.startswith(f"{ROOT}/"):
+        return "sharing"
     if is_authority(path):
         return "authority"
     if (path == "/" or path in ROUTES or path.startswith("/ui/")) and "?" not in target:
@@ -115,8 +119,13 @@ class Service:
         operating = Operating(
             self.registry, self.host, self.authenticator, self._metrics, self.has_room, self.under_way, self.base_url
         )
+        links = FileLinks(self.tokens.derived_key("links"))
+        sharing = Sharing(
+            self.registry, self.authenticator, self.principals, self.under_way, self.base_url, paging, links, limits
+        )
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
+            "sharing": sharing.handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,

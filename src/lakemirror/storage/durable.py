@@ -152,6 +152,11 @@ def created(path: Place) -> NewFile:
     return path.store.writer(path.key) if isinstance(path, StorePath) else path
 
 
+def writing(target: NewFile) -> Any:
+    """A target of `created`, open to be written. The caller closes it before it ends the target if it is another."""
+    return target if isinstance(target, ObjectWriter) else target.open("xb")
+
+
 def size_so_far(target: NewFile) -> int:
     """The bytes that were written to a target of `created`."""
     return target.tell() if isinstance(target, ObjectWriter) else target.stat().st_size

@@ -11,10 +11,11 @@ import pytest
 from tests.landing import MARKER, declare, put
 
 from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
-from lakemirror.features.feature_names import features_of
-from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
+from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.settings import Settings, resolve
 from lakemirror.storage import LocalStorage
 

@@ -24,7 +24,7 @@ from lakemirror.engines.row_work import Action, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import check_pages, extents
 from lakemirror.storage.durable import copy as copy_to
@@ -82,8 +82,8 @@ def unsupported_reason(
             return f"partition column {given!r} is not a string"
     held = _held(unit)
     for found in held:
-        if found.name == ROW_MARKER:
-            return f"{name} has a row marker column"
+        if found.name in NEVER_COLUMNS:
+            return f"{name} has the column {found.name}"
         if found.name in target.partition_columns:
             return f"{name} contains the partition column {found.name!r}"
         if types.get(found.name) is None or kept_type(found) != types[found.name]:

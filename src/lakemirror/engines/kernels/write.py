@@ -37,7 +37,8 @@ CHANGE_TYPE = "_change_type"
 ROWS_A_GROUP = 256 * 1024
 ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
-_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
+CALENDAR = {"org.apache.spark.version": "4.2.0"}
+"""In a file's metadata: tells Spark 3 that dates before 1582 use today's calendar."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ class _Files:
             return  # the file was completed with this row group
         if file.writer is None:
             file.writer = self._writer(file, self._schema)
-        file.writer.add_key_value_metadata(_CALENDAR)
+        file.writer.add_key_value_metadata(CALENDAR)
         file.writer.close()
         size, modified = completed(file.sink)
         action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": size}
@@ -370,6 +371,7 @@ def _as_long(values: pa.Array, rows: int) -> pa.Array:
 
 
 __all__ = [
+    "CALENDAR",
     "CHANGE_TYPE",
     "ROWS_A_FILE",
     "ROWS_A_GROUP",

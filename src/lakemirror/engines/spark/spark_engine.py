@@ -23,14 +23,15 @@ import pyarrow as pa
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
+from lakemirror.engines.kernels.partial_rows import Fills, together
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
-from lakemirror.engines.pipeline import Pipeline, TooManyKeys, drop_written
+from lakemirror.engines.pipeline import Pipeline, TooManyKeys
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
-from lakemirror.engines.unit_kernels import Bad, Kernel, counted, work_schema
+from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
 from lakemirror.engines.units import (
     KEPT,
     UNIT_BYTES,
@@ -181,9 +182,11 @@ class SparkEngine(Pipeline):
         self._raise_first(work, shared, results)
         return _combined(work, results)
 
-    def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
+    def broken_constraint(
+        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | None = None
+    ) -> Rejected | None:
         """The first inserted row that breaks a CHECK constraint or NOT NULL."""
-        stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes))
+        stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes, fills))
         with _spark_may_go():
             return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)
 
@@ -220,7 +223,11 @@ def _combined(work: RowWork, buckets: Sequence[tasks.FoldedKeys]) -> NetEffect:
     for number in sorted(parts):
         deleted, updated = (np.sort(np.concatenate(rows)) for rows in zip(*parts[number], strict=True))
         touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
-    return NetEffect(flags, touched)
+    partial = [folded.partial for folded in buckets if folded.partial is not None]
+    found = [folded.found for folded in buckets if folded.found is not None]
+    return NetEffect(
+        flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None
+    )  # fmt: skip
 
 
 def _key_width(target: Target) -> int:

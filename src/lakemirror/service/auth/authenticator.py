@@ -65,6 +65,16 @@ class PrincipalAuthenticator:
         notes().caller = caller
         return caller
 
+    async def for_sharing(self, request: web.BaseRequest) -> Caller:
+        """Who asks for shared tables, by any token, also that of a profile file. Refused with status 401."""
+        scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            message = "This call needs a token: Authorization: Bearer …"
+            raise Refused(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+        caller = self._by_token(request, value.strip(), False, sharing=True)
+        notes().caller = caller
+        return caller
+
     async def by_secret(self, request: web.BaseRequest) -> Caller:
         """Who asks by Basic NAME:secret, or by a token. Refused with status 401, or 429 after many failures."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -101,11 +111,16 @@ class PrincipalAuthenticator:
         self._remembered[key] = time.monotonic() + _REMEMBERED
         return found
 
-    def _by_token(self, request: web.BaseRequest, token: str, storage: bool) -> Caller:
+    def _by_token(self, request: web.BaseRequest, token: str, storage: bool, *, sharing: bool = False) -> Caller:
         try:
-            found = self._principals.by_client_id(self._tokens.verify(token, self._principals.tenant_id))
+            claims = self._tokens.verify(token, self._principals.tenant_id)
+            found = self._principals.by_client_id(claims.client_id)
             if found is None:
                 raise TokenRefused("the principal of this token was removed")
+            if claims.is_for_sharing and not sharing:
+                raise TokenRefused("the token of a profile file is for Delta Sharing alone")
+            if not claims.fits(found):
+                raise TokenRefused("the principal has got a new key since this token was made")
         except TokenRefused as refused:
             if storage:
                 raise Refused(

@@ -7,6 +7,8 @@ import hashlib
 import json
 import time
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from lakemirror.service.auth.principals import Principal
 from lakemirror.service.private_files import write_private
 
 _ALGORITHM = "RS256"
+SHARING = "delta-sharing"
 _REQUIRED = ["exp", "iat", "nbf", "oid", "tid"]
 
 
@@ -28,6 +31,19 @@ class TokenRefused(Exception):
     def __init__(self, message: str, *, expired: bool = False) -> None:
         super().__init__(message)
         self.expired = expired
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a valid token says. `client_id`: of the principal. `is_for_sharing`: it opens the sharing plane alone."""
+
+    client_id: str
+    is_for_sharing: bool
+    key: str
+
+    def fits(self, principal: Principal) -> bool:
+        """False for a token for sharing if the principal has got a new key since."""
+        return not self.is_for_sharing or self.key == _fingerprint(principal)
 
 
 class Tokens:
@@ -43,16 +59,24 @@ class Tokens:
 
     def issue(self, principal: Principal, tenant_id: str, audience: str, issuer: str) -> tuple[str, int]:
         """The token and when it expires, in seconds since the epoch."""
+        return self._signed(principal, tenant_id, self.lifetime, {"aud": audience, "iss": issuer})
+
+    def issue_for_sharing(self, principal: Principal, tenant_id: str, lifetime: int) -> tuple[str, int]:
+        """A token that opens the sharing plane alone, until the principal gets a new key; and when it expires."""
+        claims = {"aud": SHARING, "iss": "lakemirror", "scp": SHARING, "key": _fingerprint(principal)}
+        return self._signed(principal, tenant_id, lifetime, claims)
+
+    def _signed(self, principal: Principal, tenant_id: str, lifetime: int, more: Mapping[str, str]) -> tuple[str, int]:
         now = int(time.time())
         claims = {
-            "aud": audience, "iss": issuer, "tid": tenant_id, "appid": principal.client_id,
+            **more, "tid": tenant_id, "appid": principal.client_id,
             "azp": principal.client_id, "oid": principal.client_id, "sub": principal.client_id,
-            "iat": now, "nbf": now, "exp": now + self.lifetime, "uti": uuid.uuid4().hex, "ver": "2.0",
+            "iat": now, "nbf": now, "exp": now + lifetime, "uti": uuid.uuid4().hex, "ver": "2.0",
         }  # fmt: skip
-        return jwt.encode(claims, self._key, _ALGORITHM, headers={"kid": self.key_id}), now + self.lifetime
+        return jwt.encode(claims, self._key, _ALGORITHM, headers={"kid": self.key_id}), now + lifetime
 
-    def verify(self, token: str, tenant_id: str) -> str:
-        """The client id that the token was issued to. TokenRefused for any token that is not ours, or expired."""
+    def verify(self, token: str, tenant_id: str) -> Claims:
+        """What the token says. TokenRefused for any token that is not ours, or expired."""
         try:
             claims = jwt.decode(
                 token, self._public, algorithms=[_ALGORITHM],
@@ -64,7 +88,7 @@ class Tokens:
             raise TokenRefused("the token was not issued here, or was changed") from error
         if claims["tid"] != tenant_id or not isinstance(claims["oid"], str):
             raise TokenRefused("the token was issued for another tenant")
-        return claims["oid"]
+        return Claims(claims["oid"], claims.get("scp") == SHARING, str(claims.get("key", "")))
 
     def key_set(self) -> dict[str, Any]:
         """The JSON Web Key Set with the public key."""
@@ -74,6 +98,10 @@ class Tokens:
         """32 secret bytes for another purpose, the same across restarts."""
         numbers = self._key.private_numbers()
         return hashlib.sha256(f"lakemirror {purpose} {numbers.d}".encode()).digest()
+
+
+def _fingerprint(principal: Principal) -> str:
+    return hashlib.sha256(f"lakemirror sharing {principal.account_key}".encode()).hexdigest()[:32]
 
 
 def _signing_key(path: Path) -> rsa.RSAPrivateKey:
@@ -109,4 +137,4 @@ def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-__all__ = ["TokenRefused", "Tokens"]
+__all__ = ["Claims", "TokenRefused", "Tokens"]

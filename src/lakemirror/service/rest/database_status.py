@@ -8,7 +8,7 @@ from typing import Any
 
 from lakemirror.api import current_status
 from lakemirror.errors import LakemirrorError
-from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition

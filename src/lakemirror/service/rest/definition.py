@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.refused import Refused
 from lakemirror.service.rest.rest_answers import invalid

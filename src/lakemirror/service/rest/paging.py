@@ -30,17 +30,30 @@ class Paging:
         `InvalidRequest` for a foreign token.
         """
         scope = address.partition("://")[2].partition("/")[2]
-        token = query.get("continuationtoken", "")
-        after = self._read(token, scope) if token else None
-        rest = [item for item in items if after is None or list(place(item)) > after]
-        shown = rest[: self._size]
-        if len(rest) <= self._size:
+        shown, following = self.cut(items, place, query.get("continuationtoken", ""), scope)
+        if not following:
             return shown, {}
-        following = self._write(list(place(shown[-1])), scope)
         return shown, {
             "continuationToken": following,
             "continuationUri": f"{address}?continuationToken={quote(following)}",
         }
+
+    def cut(
+        self, items: Sequence[Item], place: Callable[[Item], Sequence[str]], token: str, scope: str,
+        most: int | None = None,
+    ) -> tuple[Sequence[Item], str]:  # fmt: skip
+        """The page after that of `token`, and the token of the next page; empty if there is none.
+
+        `scope`: the list that the token is for. `most`: of items; never more than the size of a page.
+        """
+        after = self._read(token, scope) if token else None
+        rest = [item for item in items if after is None or list(place(item)) > after]
+        size = self._size if most is None else min(most, self._size)
+        shown = rest[:size]
+        if len(rest) <= size:
+            return shown, ""
+        last = list(place(shown[-1])) if shown else after or []
+        return shown, self._write(last, scope)
 
     def _write(self, after: list[str], scope: str) -> str:
         data = json.dumps(after).encode()

@@ -14,6 +14,7 @@ from lakemirror.service.storage.conditions import conditions_of
 from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.ranges import ByteRange, range_of
 from lakemirror.service.storage.storage_answers import finish_headers, http_date, not_found
+from lakemirror.service.storage.workers import Workers
 
 _CHUNK = 1 << 20
 _MOST_MD5 = 4 << 20
@@ -113,17 +114,20 @@ async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
             headers["Content-MD5"] = await call.serving.workers.run(_md5, handle, part)
     answer = web.StreamResponse(status=code, headers=headers)
     answer.content_length = wanted.length
-    await _send(call, answer, handle, wanted)
+    finish_headers(call.request, answer)
+    await send_part(call.request, answer, handle, wanted, call.serving.workers)
     return answer
 
 
-async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: ByteRange) -> None:
-    finish_headers(call.request, answer)
+async def send_part(
+    request: web.BaseRequest, answer: web.StreamResponse, handle: int, wanted: ByteRange, workers: Workers
+) -> None:
+    """Sends a part of an open file as the body of an answer. A file that became shorter ends the connection."""
     try:
-        await answer.prepare(call.request)
+        await answer.prepare(request)
         at = wanted.start
         while at < wanted.end:
-            data = await call.serving.workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
+            data = await workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
             if not data:
                 raise EOFError  # the file became shorter
             await answer.write(data)
@@ -132,8 +136,8 @@ async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: Byt
     except ConnectionError:
         return  # the client has gone
     except (OSError, EOFError):
-        if call.request.transport is not None:
-            call.request.transport.abort()  # the client sees that the body is not complete
+        if request.transport is not None:
+            request.transport.abort()  # the client sees that the body is not complete
 
 
 def _md5(handle: int, part: ByteRange) -> str:

@@ -1,0 +1,116 @@
+"""What the service shares: shares are workspaces, schemas are databases, tables are mirrored tables.
+
+    workspace sales ─▶ share sales     database shop, table orders           ─▶ sales.shop.orders
+                                       database shop, table orders in crm    ─▶ sales.shop.crm.orders
+
+Names are found in any case. A schema of a database has two spellings, `shop.crm` and `shop:crm`: some clients split
+the complete name of a table at its dots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemirror.delta.log_folder import tables_below
+from lakemirror.service.interface import Caller, DatabaseEntry, Registry, WorkspaceEntry
+from lakemirror.service.refused import Refused
+
+_TABLES = "Tables"
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """One table that is shared. `path`: of its folder, relative to the database's folder."""
+
+    share: str
+    schema: str
+    name: str
+    database: DatabaseEntry
+    path: str
+
+    @property
+    def folder(self) -> Path:
+        return self.database.folder / self.path
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.share}.{self.schema}.{self.name}"
+
+
+def readable_shares(registry: Registry, caller: Caller) -> list[WorkspaceEntry]:
+    """The workspaces that the caller may read, by name."""
+    found = (each for each in registry.workspaces() if caller.may(each.name, "read"))
+    return sorted(found, key=lambda each: each.name)
+
+
+def share_named(registry: Registry, caller: Caller, name: str) -> WorkspaceEntry:
+    """The workspace of this name. Refused 403 without a role on it, whether it exists or not; 404."""
+    found = registry.workspace(name)
+    if not caller.may(found.name if found else "*", "read"):
+        raise Refused(403, "InsufficientPrivileges", f"{caller.name} may not read this share.")
+    if found is None:
+        raise Refused(404, "ShareNotFound", f"There is no share {name[:128]}.")
+    return found
+
+
+def schemas_of(registry: Registry, share: WorkspaceEntry) -> list[str]:
+    """The names of the share's schemas, sorted. A database without tables is one."""
+    names: set[str] = set()
+    for database in registry.databases(share):
+        names |= {table.schema for table in _tables_of(share, database)} or {database.display_name}
+    return sorted(names)
+
+
+def tables_of_share(registry: Registry, share: WorkspaceEntry) -> list[SharedTable]:
+    """All tables of the share, by schema and name."""
+    found = (table for database in registry.databases(share) for table in _tables_of(share, database))
+    return sorted(found, key=lambda table: (table.schema, table.name))
+
+
+def tables_in(registry: Registry, share: WorkspaceEntry, schema: str) -> list[SharedTable]:
+    """The tables of one schema, by name. Refused 404 if there is no such schema."""
+    named = [database for database in registry.databases(share) if _is_in(schema, database.display_name)]
+    wanted = _plain(schema)
+    found = [table for database in named for table in _tables_of(share, database) if _plain(table.schema) == wanted]
+    if not found and wanted not in {_plain(database.display_name) for database in named}:
+        raise Refused(404, "SchemaNotFound", f"There is no schema {schema[:128]} in share {share.name}.")
+    return sorted(found, key=lambda table: table.name)
+
+
+def table_named(registry: Registry, share: WorkspaceEntry, schema: str, name: str) -> SharedTable:
+    """The table of this name. Refused 404."""
+    found = next((each for each in tables_in(registry, share, schema) if each.name.lower() == name.lower()), None)
+    if found is None:
+        raise Refused(404, "TableNotFound", f"There is no table {name[:128]} in schema {schema[:128]}.")
+    return found
+
+
+def _plain(schema: str) -> str:
+    return schema.replace(":", ".").lower()
+
+
+def _is_in(schema: str, database: str) -> bool:
+    given, name = _plain(schema), database.lower()
+    return given == name or given.startswith(f"{name}.")
+
+
+def _tables_of(share: WorkspaceEntry, database: DatabaseEntry) -> Iterator[SharedTable]:
+    top = database.folder / _TABLES
+    for folder in tables_below(top):
+        parts = Path(str(folder)).relative_to(top).parts
+        if 1 <= len(parts) <= 2:
+            schema = ".".join([database.display_name, *parts[:-1]])
+            yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))
+
+
+__all__ = [
+    "SharedTable",
+    "readable_shares",
+    "schemas_of",
+    "share_named",
+    "table_named",
+    "tables_in",
+    "tables_of_share",
+]

@@ -1,0 +1,116 @@
+"""Snapshots of shared tables. The newest of the tables that were asked for lately are kept, with their lines.
+
+A commit is found by its name (`RecentLog`), so a table that has not changed costs two look-ups on the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lakemirror.delta.log import Snapshot, read_snapshot
+from lakemirror.delta.log_folder import Log, RecentLog, list_log
+from lakemirror.errors import LakemirrorError
+from lakemirror.service.refused import Refused
+from lakemirror.service.sharing.response_lines import FileLine, snapshot_lines
+from lakemirror.service.sharing.shared_tables import SharedTable
+
+_MOST_TABLES = 256
+_MOST_LINES = 50_000  # some 100 MB
+
+
+@dataclass
+class _Known:
+    recent: RecentLog
+    snapshot: Snapshot | None = None
+    lines: dict[str, Sequence[FileLine]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Snapshots:
+    """Reads snapshots of shared tables. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Path, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def newest(self, table: SharedTable) -> Snapshot:
+        """The table as it is now. Refused 404 if it has just been dropped; LakemirrorError `table-unreadable`."""
+        known = self._entry(table)
+        with known.lock:
+            log = known.recent.read()
+            before = known.snapshot
+            if log is None or before is None or (before.log.newest, before.version) != (log.newest, log.version):
+                known.lines.clear()
+                known.snapshot = None if log is None else read_snapshot(table.folder, known=log)
+            if known.snapshot is None:
+                raise _dropped(table)
+            return known.snapshot
+
+    def at(self, table: SharedTable, version: int) -> Snapshot:
+        """The table at a version. Refused 400 if there is no such version, or its log has been cleaned up."""
+        newest = self.newest(table)
+        if version == newest.version:
+            return newest
+        found = None
+        if 0 <= version < newest.version:
+            try:
+                found = read_snapshot(table.folder, version)
+            except LakemirrorError as error:
+                if error.code != "table-unreadable":
+                    raise
+        if found is None:
+            message = f"Table {table.full_name} has no version {version} any more, or not yet: the newest is "
+            raise Refused(400, "VersionNotFound", f"{message}{newest.version}.")
+        return found
+
+    def lines(
+        self, table: SharedTable, snapshot: Snapshot, answer_format: str, at: tuple[int, int] | None
+    ) -> Sequence[FileLine]:
+        """The lines of all files of a snapshot. `at`: version and time, told in each line if given."""
+        known = self._entry(table)
+        if at is not None or known.snapshot is not snapshot:
+            return list(snapshot_lines(table, snapshot, answer_format, at))
+        with known.lock:
+            found = known.lines.get(answer_format)
+            if found is None:
+                found = list(snapshot_lines(table, snapshot, answer_format, None))
+                if known.snapshot is snapshot:
+                    known.lines[answer_format] = found
+        self._keep_within_limits()
+        return found
+
+    def _entry(self, table: SharedTable) -> _Known:
+        with self._lock:
+            known = self._known.setdefault(table.folder, _Known(RecentLog(table.folder)))
+            self._known.move_to_end(table.folder)
+            while len(self._known) > _MOST_TABLES:
+                self._known.popitem(last=False)
+            return known
+
+    def _keep_within_limits(self) -> None:
+        with self._lock:
+            total = 0
+            for known in reversed(self._known.values()):
+                total += sum(len(lines) for lines in known.lines.values())
+                if total > _MOST_LINES:
+                    known.lines = {}
+                    known.snapshot = None
+
+
+def whole_log(table: SharedTable) -> Log:
+    """All commits that the table's log still has. Refused 404."""
+    log = list_log(table.folder)
+    if log is None or log.version < 0:
+        raise _dropped(table)
+    return log
+
+
+def _dropped(table: SharedTable) -> Refused:
+    return Refused(404, "TableNotFound", f"There is no table {table.full_name} any more.")
+
+
+__all__ = ["Snapshots", "whole_log"]

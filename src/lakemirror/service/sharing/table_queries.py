@@ -1,0 +1,182 @@
+"""What clients ask of one table: its version, its metadata, its files, its changes.
+
+parameters ─▶ version(s) ─▶ format ─▶ Answer (lines on demand)
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from lakemirror.delta.commit_times import commit_time, first_version_from, last_version_until
+from lakemirror.delta.log import Snapshot
+from lakemirror.service.refused import Refused
+from lakemirror.service.sharing.file_predicates import files_that_may_match
+from lakemirror.service.sharing.response_format import Client, format_for
+from lakemirror.service.sharing.response_lines import FileLine, Link, end_line, head_lines, metadata_line
+from lakemirror.service.sharing.shared_tables import SharedTable
+from lakemirror.service.sharing.snapshots import Snapshots, whole_log
+from lakemirror.service.sharing.table_changes import Span, change_lines, check_span, metadata_changes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The lines of an answer about one version. `text(link, expiry)` makes them."""
+
+    version: int
+    format: str
+    text: Callable[[Link, int], Iterator[str]]
+    has_end: bool = False
+
+
+class TableQueries:
+    """Answers questions about tables. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._snapshots = Snapshots()
+
+    def version(self, table: SharedTable, starting: str | None) -> int:
+        """The newest version; with `starting`, a time as text, the oldest that was committed then or later. Refused."""
+        if starting is None:
+            return self._snapshots.newest(table).version
+        found = first_version_from(whole_log(table), _milliseconds(starting, "startingTimestamp"))
+        if found is None:
+            raise Refused(400, "VersionNotFound", f"Table {table.full_name} has no version since {starting[:40]}.")
+        return found
+
+    def metadata(self, table: SharedTable, client: Client, query: Mapping[str, str]) -> Answer:
+        """Protocol and metadata. Refused."""
+        asked = self._asked_version(table, query.get("version"), query.get("timestamp"))
+        snapshot = self._snapshots.newest(table) if asked is None else self._snapshots.at(table, asked)
+        answer_format = format_for(client, snapshot, table.full_name)
+        lines = head_lines(snapshot, answer_format, asked)
+        return _answer(client, snapshot.version, answer_format, lambda link, expiry: iter(lines))
+
+    def query(self, table: SharedTable, client: Client, wanted: Mapping[str, Any]) -> Answer:
+        """The files of a version, or those that changed data since a version. `wanted`: the request's body. Refused."""
+        if wanted.get("startingVersion") is not None:
+            span = self._span(table, wanted.get("startingVersion"), wanted.get("endingVersion"), feed=False)
+            return self._changed(span, client, told_metadata=True)
+        asked = self._asked_version(table, wanted.get("version"), wanted.get("timestamp"))
+        snapshot = self._snapshots.newest(table) if asked is None else self._snapshots.at(table, asked)
+        answer_format = format_for(client, snapshot, table.full_name)
+        at = None if asked is None else (asked, _time_of(table, asked))
+        head = head_lines(snapshot, answer_format, asked)
+        files = _chosen(self._snapshots.lines(table, snapshot, answer_format, at), snapshot, wanted)
+
+        def text(link: Link, expiry: int) -> Iterator[str]:
+            return chain(head, (line.text(link, expiry) for line in files))
+
+        return _answer(client, snapshot.version, answer_format, text)
+
+    def changes(self, table: SharedTable, client: Client, query: Mapping[str, str]) -> Answer:
+        """The change data feed of a span of versions. `query`: names in lower case. Refused."""
+        first, last = query.get("startingversion"), query.get("endingversion")
+        log = whole_log(table)
+        start, end = query.get("startingtimestamp"), query.get("endingtimestamp")
+        if (first is None) == (start is None) or (last is not None and end is not None):
+            raise Refused(400, "InvalidRequest", "Give one start and at most one end, as a version or a timestamp.")
+        if start is not None:
+            found = first_version_from(log, _milliseconds(start, "startingTimestamp"))
+            if found is None:
+                raise Refused(400, "VersionNotFound", f"Table {table.full_name} has no version since {start[:40]}.")
+            first = str(found)
+        if end is not None:
+            found = last_version_until(log, _milliseconds(end, "endingTimestamp"))
+            if found is None:
+                raise Refused(400, "VersionNotFound", f"Table {table.full_name} has no version before {end[:40]}.")
+            last = str(found)
+        span = self._span(table, first, last, feed=True)
+        return self._changed(span, client, query.get("includehistoricalmetadata", "").lower() == "true")
+
+    def _changed(self, span: Span, client: Client, told_metadata: bool) -> Answer:
+        begin, newest = self._snapshots.at(span.table, span.first), self._snapshots.newest(span.table)
+        check_span(span, begin, newest)
+        answer_format = format_for(client, newest, span.table.full_name)
+        head = [head_lines(newest, answer_format)[0], metadata_line(begin, answer_format, span.first)]
+
+        def text(link: Link, expiry: int) -> Iterator[str]:
+            yield from head
+            if told_metadata:
+                for version, _ in metadata_changes(span):
+                    yield metadata_line(self._snapshots.at(span.table, version), answer_format, version)
+            for _, line in change_lines(span, answer_format):
+                yield line.text(link, expiry)
+
+        return _answer(client, span.first if not span.feed else newest.version, answer_format, text)
+
+    def _span(self, table: SharedTable, first: Any, last: Any, *, feed: bool) -> Span:
+        log = whole_log(table)
+        begin, end = _number(first, "startingVersion"), _number(last, "endingVersion")
+        assert begin is not None
+        if begin > log.version:
+            message = f"Table {table.full_name} has no version {begin} yet: the newest is {log.version}."
+            raise Refused(400, "VersionNotFound", message)
+        return Span(table, log, begin, log.version if end is None else min(end, log.version), feed)
+
+    def _asked_version(self, table: SharedTable, version: Any, timestamp: Any) -> int | None:
+        """The version that is asked for; None for the newest."""
+        if version is not None and timestamp is not None:
+            raise Refused(400, "InvalidRequest", "Give a version or a timestamp, not both.")
+        if timestamp is None:
+            return _number(version, "version")
+        found = last_version_until(whole_log(table), _milliseconds(timestamp, "timestamp"))
+        if found is None:
+            message = f"Table {table.full_name} has no version of {str(timestamp)[:40]}."
+            raise Refused(400, "VersionNotFound", message)
+        return found
+
+
+def _answer(client: Client, version: int, answer_format: str, text: Callable[[Link, int], Iterator[str]]) -> Answer:
+    if not client.wants_end:
+        return Answer(version, answer_format, text)
+    return Answer(version, answer_format, lambda link, expiry: chain(text(link, expiry), [end_line(expiry)]), True)
+
+
+def _chosen(lines: Iterator[FileLine] | Any, snapshot: Snapshot, wanted: Mapping[str, Any]) -> list[FileLine]:
+    """The files that may have rows which are asked for, and of these as many as the limit needs."""
+    hints = wanted.get("predicateHints")
+    may_match = files_that_may_match(
+        snapshot, hints if isinstance(hints, list) else [], wanted.get("jsonPredicateHints")
+    )
+    found = [line for line in lines if may_match is None or may_match(line.add)]
+    limit = wanted.get("limitHint")
+    if type(limit) is not int or limit < 0:
+        return found
+    chosen, rows = [], 0
+    for line in found:
+        if rows >= limit:
+            break
+        chosen.append(line)
+        rows += line.rows or 0
+    return chosen
+
+
+def _time_of(table: SharedTable, version: int) -> int:
+    log = whole_log(table)
+    return commit_time(log, version) if version in log.commits else 0
+
+
+def _number(value: Any, name: str) -> int | None:
+    text = str(value)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Refused(400, "InvalidRequest", f"{name} is a whole number from 0.")
+    return int(text)
+
+
+def _milliseconds(text: Any, name: str) -> int:
+    try:
+        found = datetime.datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        raise Refused(400, "InvalidRequest", f"{name} is a time such as 2026-01-31T00:00:00Z.") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=datetime.timezone.utc)
+    return (found - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)
+
+
+__all__ = ["Answer", "TableQueries"]
