@@ -193,6 +193,11 @@ class MirroredDatabase:
         )
         self._runner.run(stop or threading.Event())
 
+    @property
+    def has_looked(self) -> bool:
+        """True once `run` has listed the landing zone."""
+        return self._runner is not None and self._runner.has_looked
+
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads of `run` still work: for a process that ends without waiting for
         them.

@@ -143,8 +143,10 @@ def outcome(python: Path, folder: Path, *remote: str) -> Any:
 def connect_server(
     python: Path, home: Path, folder: Path, packages: str = "", more: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """The address of a Connect server of this Spark. Its Python does not have lakemirror on its path. `more`: options
-    of Spark."""
+    """The address of a Connect server of this Spark. Its Python does not have lakemirror on its path.
+
+    `more`: options.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
