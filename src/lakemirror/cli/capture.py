@@ -93,6 +93,10 @@ def follow(
     once: Annotated[
         bool, typer.Option("--once", help="End once everything is published that has happened so far.")
     ] = False,
+    cut: Annotated[
+        float,
+        typer.Option(help="Seconds between two cuts, at which all tables end at one transaction; 0: none.", min=0),
+    ] = 60.0,
     storage: StorageOptions = None,
 ) -> None:
     """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
@@ -110,7 +114,7 @@ def follow(
     options = options_of(source, values)
     use_java(find().home)
     with progress_bars() as show:
-        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show)
+        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: running.stop())
         running.run(once=once)

@@ -25,6 +25,7 @@ _COMMANDS = {
     "access": ("access", "app"),
     "verify": ("verify", "verify"),
     "tables": ("tables", "tables"),
+    "query": ("query", "query"),
     "cuts": ("cuts", "cuts"),
     "pause": ("operations", "pause"),
     "resume": ("operations", "resume"),

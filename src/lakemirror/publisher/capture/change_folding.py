@@ -8,6 +8,7 @@ The order stays. A file that is published twice does no harm, because no row is 
 from __future__ import annotations
 
 import base64
+import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -186,8 +187,11 @@ def _unsent(values: Any) -> Any:
 
 
 def _unsent_lists(values: Any) -> pa.Array:
-    """The placeholder of lists is a list: of the text, or of the text's bytes as numbers."""
-    wanted: list[list[Any]] = [[UNSENT], list(UNSENT.encode())]
+    """The placeholder of lists is a list: of the text, of its bytes, also as numbers, or of the UUID of its bytes."""
+    digest = bytearray(hashlib.md5(UNSENT.encode(), usedforsecurity=False).digest())
+    digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+    texts = (UNSENT, _UNSENT_TEXTS[1], str(uuid.UUID(bytes=bytes(digest))))
+    wanted: list[list[Any]] = [*([text] for text in texts), list(UNSENT.encode())]
     lengths = pc.list_value_length(values)
     like = pc.fill_null(pc.is_in(lengths, pa.array({len(each) for each in wanted}, pa.int32())), False)
     found = [False] * len(values)

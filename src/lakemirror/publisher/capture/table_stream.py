@@ -72,6 +72,10 @@ class TableStream:
         """Everything up to here is in the landing zone, as the newest file tells."""
         return max(self._at.last.lsn, self.state.start)
 
+    def is_at(self, commit: int) -> bool:
+        """True if the newest file ends with a transaction that was committed up to here, and not within one."""
+        return self._at.final and self.position <= commit
+
     def passed(self, commit: int) -> None:
         """Takes in that a transaction with this commit has ended in the stream."""
         self._caught_up = self._caught_up or (self._at.final and commit >= self.position)

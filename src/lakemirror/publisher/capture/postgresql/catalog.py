@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.types import SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
 from lakemirror.publisher.capture.table_folders import matches
 from lakemirror.publisher.declared_types import named_type
 
@@ -121,7 +121,7 @@ def _table(
         if is_generated:
             left_out.append(column)
         else:
-            kept.append(source_column(column, TypeName(*kind), values, column in key))
+            kept.append(source_column(column, TypeName(*kind, identity == "f"), values, column in key))
     table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
     inserts_only = matches(schema, name, qualified, options.insert_only)
     problem = _problem(table, is_unlogged, identity, inserts_only)
@@ -154,10 +154,16 @@ def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only:
         )
     refused = next((column for column in table.columns if column.refused), None)
     if refused is not None:
+        leave_out = f"--exclude {named}"
+        hint = f"Leave the table out: {leave_out}; or change the column's type in the source."
+        if refused.refused.endswith(UNSENT):
+            hint = (
+                f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; or leave it out: {leave_out}"
+            )
         return TableError(
             "capture-value",
             f"{named}: {refused.refused}",
-            hint=f"Leave the table out: --exclude {named}; or change the column's type in the source.",
+            hint=hint,
             table=named,
             column=refused.name,
         )
