@@ -121,7 +121,9 @@ def _table(
         if is_generated:
             left_out.append(column)
         else:
-            kept.append(source_column(column, TypeName(*kind, identity == "f"), values, column in key))
+            kept.append(
+                source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
+            )
     table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
     inserts_only = matches(schema, name, qualified, options.insert_only)
     problem = _problem(table, is_unlogged, identity, inserts_only)
