@@ -46,8 +46,8 @@ def mirror(
 ) -> DataStreamWriter:
     """A stream that mirrors the database at `path`, ready for `trigger`, `queryName`, `option` and `start`.
 
-    `start()` gives Spark's StreamingQuery. Its rows are the change files that arrived; `MirroredDatabase.status` says what
-    became of them. With `trigger(availableNow=True)` it makes one pass and ends. `checkpointLocation` is optional.
+    `start()` gives Spark's StreamingQuery. Its rows are the change files that arrived; `MirroredDatabase.status` says
+    what became of them. With `trigger(availableNow=True)` it makes one pass and ends. `checkpointLocation` is optional.
 
     `credential`: a JSON file with the options of an object store, readable by driver and executors; else the
     environment counts. `settings`: as for `MirroredDatabase`. With Spark Connect the batches run on the server: `path`
