@@ -81,14 +81,14 @@ class Scheduler:
         self,
         storage: Storage,
         settings: Settings,
-        start_spark: Callable[[int], SparkSession],
+        start_spark: Callable[[], SparkSession],
         *,
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
         replicators: Mapping[TableName, Replicator] | None = None,
     ) -> None:
-        """`start_spark` gives the session when the first batch needs one; it is told how many decoded bytes wait.
+        """`start_spark` gives the session when the first batch needs one, or when much waits.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
         None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
@@ -211,7 +211,7 @@ class Scheduler:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
             if self.spark is None:
-                self.spark = self._start_spark(self._all_waiting)
+                self.spark = self._start_spark()
             return self.spark
 
     def request_stop(self) -> None:
