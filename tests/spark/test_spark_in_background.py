@@ -57,6 +57,55 @@ def test_what_spark_takes_is_what_the_local_engine_left(
     assert table_rows(tmp_path, "t") == table_rows(tmp_path, "u") == rows
 
 
+KILLED = """
+import json, threading
+from pathlib import Path
+from pyspark import SparkContext
+from lakemirror import MirroredDatabase
+from lakemirror.spark_session import session
+from tests.landing import MARKER, put
+import lakemirror.mirror.planner as planner
+
+planner.WHILE_STARTING = 1
+engines = []
+
+class Seen:
+    def applied(self, name, applied):
+        engines[-1].append(applied.engine)
+        for thread in [each for each in threading.enumerate() if each.name == "spark-start"]:
+            thread.join(150)
+    def failed(self, name, error): engines[-1].append(str(error))
+    def dropped(self, target): ...
+
+for round in range(4):
+    for number in range(3 * round + 1, 3 * round + 4):
+        put(Path("shop"), "t", number, {"id": [0, number], "n": [number, number], MARKER: [4, 4]})
+    engines.append([])
+    assert not MirroredDatabase("shop", spark_from_bytes=1).sync(Seen()).failed
+    if round == 1:
+        SparkContext._gateway.proc.kill()
+        SparkContext._gateway.proc.wait()
+print(json.dumps(engines))
+session.stop()
+"""
+
+
+@pytest.mark.full
+def test_a_spark_that_is_killed_between_two_passes_stops_nothing(tmp_path: Path) -> None:
+    declare(tmp_path / "shop", "t", ["id"])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second, killed, after = json.loads(done.stdout.splitlines()[-1])
+    assert first[0] == "local" and first[-1] == "spark"
+    assert "spark" in second
+    assert set(killed) == {"local"}
+    assert "spark" in after, "another one is started"
+    assert table_rows(tmp_path / "shop", "t") == Counter([(0, 12), *((number, number) for number in range(1, 13))])
+
+
 SCRIPT = """
 import json, sys, threading
 from lakemirror import MirroredDatabase
