@@ -258,3 +258,12 @@ def test_values_larger_than_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert mapped and pa.total_allocated_bytes() - before < memory
     assert mirror.bag() == {(k, text[k], -1): 1 for k in range(count)}
     assert not list(tmp_path.rglob("values-*"))
+
+
+def test_values_of_another_writer_s_type_cannot_be_kept(tmp_path: Path) -> None:
+    """They would become NULL without a word."""
+    mirror = at(tmp_path, {"k": "bigint"}, unwritten=(TargetColumn("s", "s", "struct<a:int>"),))
+    rows = pa.table({"k": [1], ROW_MARKER: [4], UNCHANGED: [["s"]]})
+    change = replace(unit(tmp_path, 1, rows), known=frozenset({"k", "s"}))
+    error = mirror.apply(LocalEngine(), [change], 0).error
+    assert error is not None and error.code == "partial-row-invalid" and "'s'" in error.message

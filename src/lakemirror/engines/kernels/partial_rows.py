@@ -41,13 +41,12 @@ class PartialRows(NamedTuple):
 
 
 def may_name(target: Target, unit: ChangeUnit) -> dict[str, str]:
-    """The columns that partial rows of a unit may name, as of `read_unchanged`."""
+    """The columns that partial rows of a unit may name, as of `read_unchanged`. Values of an `unwritten` column cannot
+    be kept.
+    """
     known = {column.name.lower(): column.name for column in target.columns}
-    untyped = {column.name.lower() for column in unit.columns} if unit.known is None else unit.known
-    return {
-        **dict.fromkeys(untyped, ""),
-        **{name: known[name] for name in known if unit.known is None or name in untyped},
-    }
+    named = {column.name.lower() for column in unit.columns} | known.keys() if unit.known is None else unit.known
+    return {name: known.get(name, "") for name in named - {column.name.lower() for column in target.unwritten}}
 
 
 def without_named(values: pa.Array, name: str, unchanged: pa.Array) -> pa.Array:
