@@ -261,6 +261,9 @@ CODES: dict[str, Kind] = {
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
     "excel-reader-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[publish]'"),
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
+    # queries
+    "query-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[query]'"),
+    "query-failed": Kind(False, 1, 422, "Correct the statement; `lakemirror tables DB` shows the tables' names."),
     # the service
     "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),

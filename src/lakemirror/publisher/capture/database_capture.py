@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import (
     LOADING,
@@ -40,6 +40,7 @@ from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 from lakemirror.publisher.capture.postgresql.load import Stopped
 from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport
 from lakemirror.publisher.capture.postgresql.source import PostgresSource
+from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
 
@@ -62,8 +63,16 @@ class _Round:
 class Capture:
     """One capture of a database into a landing zone. `run` may be called once."""
 
-    def __init__(self, landing: Landing, options: CaptureOptions, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`tell` gets sentences for people, such as that a table was loaded."""
+    def __init__(
+        self,
+        landing: Landing,
+        options: CaptureOptions,
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        cut: float = EVERY,
+    ) -> None:
+        """`tell` gets sentences for people, such as that a table was loaded. `cut`: seconds between two cuts; 0: none
+        is made."""
         self._landing = landing
         self._options = options
         self._tell = tell
@@ -72,6 +81,7 @@ class Capture:
         self._stream: DebeziumStream | None = None
         self._zone = landing.folder(LANDING_ZONE)
         self._reload = set(options.reload)
+        self._cuts = SourceCuts(landing.folder(CUTS), cut, tell)
 
     def stop(self) -> None:
         """Ends `run` soon, from a signal handler or another thread."""
@@ -206,7 +216,7 @@ class Capture:
         if (before := read_zone_state(self._zone)) is not None:
             state.said = before["position"]
         shapes = tables.shapes(now.source, now.log)
-        handler = ChangeHandler(now.streams, shapes.shape_of, shapes.found, state, self._stop)
+        handler = ChangeHandler(now.streams, shapes.shape_of, self._cuts.counting(shapes.found), state, self._stop)
         until = self._until
         if until is not None:
             until = max(until, now.log.mark())
@@ -217,6 +227,7 @@ class Capture:
             confirmed = handler.handle(groups)
             if until is not None and handler.committed >= until:
                 done.set()
+            self._cuts.step(handler.streams, handler.committed, state.milliseconds, now=done.is_set())
             if time.monotonic() - marked > HEARTBEAT * 2:
                 marked = time.monotonic()
                 if now.log.now() - max(handler.committed, now.slot.confirmed) > _KEPT_BACK:
