@@ -119,6 +119,7 @@ def test_partial_rows_are_the_model_s(data: Any) -> None:
             rows = table_of(content, data.draw(st.sampled_from(["list", "large", "json"])))
             size = data.draw(st.integers(1, 9))
             waiting.append(unit(Path(scratch), number, rows, row_group_size=size))
+            mirror.target = replace(mirror.target, version=number)
             if data.draw(st.booleans()):
                 result = mirror.apply(worker, waiting, 4 if upsert else 0, missing="null" if missing else "error")
                 assert result.error is None, result.error
