@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
 
@@ -38,11 +39,22 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class TableShape:
-    """What is needed of a table: its name for messages, its columns in order, its key; without one, inserts alone."""
+    """What is needed of a table: its name for messages, its columns in order, its key; without one, inserts alone.
+
+    `refused` makes the error for a value of a column that cannot be kept: of the table, the column, the row's key.
+    """
 
     name: str
     columns: tuple[Any, ...]
     key: tuple[str, ...]
+    refused: Callable[[str, Any, str, BadValue], TableError] | None = None
+
+    def refusal(self, column: Any, key: str, bad: BadValue) -> TableError:
+        """`capture-value`: a value of the row with this key cannot be kept."""
+        if self.refused is not None:
+            return self.refused(self.name, column, key, bad)
+        message = f"{self.name}: row {key}: column {column.name} has the value {bad.text[:100]!r}, which cannot be kept"
+        return TableError("capture-value", message, table=self.name, column=column.name)
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,12 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
         elif (mask := _unsent(values)) is not None:
             masks[column.name] = mask
             values = pc.if_else(mask, pa.scalar(None, values.type), values)
-        arrays[column.name] = column.from_event(values)
+        try:
+            arrays[column.name] = column.from_event(values)
+        except BadValue as bad:
+            row = after if after[bad.place].is_valid else before
+            key = ", ".join(str(row[bad.place].as_py()[name]) for name in shape.key)
+            raise shape.refusal(column, key or "without key", bad) from bad
     rows = pa.table(arrays)
     unchanged: tuple[tuple[str, ...] | None, ...] | None = None
     reselect: tuple[int, ...] = ()
