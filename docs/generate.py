@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 import lakemirror
+import lakemirror.spark
 from lakemirror import failpoints, publisher
 from lakemirror.cli import app
 from lakemirror.errors import CODES
@@ -229,7 +230,7 @@ _METHODS = {  # of each public class, those that users call
 def _python() -> str:
     lines = ["# Python API", "", _MADE]
     lines += ["These names are public; all others may change. *Errors* name codes of [errors](errors.md).", ""]
-    for module in (lakemirror, publisher):
+    for module in (lakemirror, publisher, lakemirror.spark):
         lines += [f"## `{module.__name__}`", ""]
         for name in module.__all__:
             lines += _object(name, getattr(module, name))
