@@ -17,6 +17,7 @@ import lakemirror.spark
 from lakemirror import failpoints, publisher
 from lakemirror.cli import app
 from lakemirror.errors import CODES
+from lakemirror.publisher.capture.topics.topic_frames import debezium_to_landing
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.service.storage_operations import OPERATIONS, Operation
@@ -236,7 +237,7 @@ def _python() -> str:
             lines += _object(name, getattr(module, name))
             for method in _METHODS.get(name, "").split():
                 lines += _object(f"{name}.{method}", getattr(getattr(module, name), method))
-    for function in (publish_sql, publish_each_batch):
+    for function in (publish_sql, publish_each_batch, debezium_to_landing):
         lines += [f"## `{function.__module__}`", "", *_object(function.__name__, function)]
     return "\n".join(lines)
 

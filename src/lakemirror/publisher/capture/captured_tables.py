@@ -9,9 +9,8 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import LOADING, STOPPED, STREAMING, TableState, read_state, stopped
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.postgresql.catalog import SourceTable, matches
-from lakemirror.publisher.capture.postgresql.types import value_error
-from lakemirror.publisher.capture.table_folders import table_folders
+from lakemirror.publisher.capture.postgresql.catalog import SourceTable
+from lakemirror.publisher.capture.table_folders import matches, table_folders
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
 
@@ -26,7 +25,7 @@ class CapturedTable:
         self.key: Table = (source.schema, source.name)
         self.name = f"{source.schema}.{source.name}"
         self.state: TableState | None = read_state(landing.place)
-        self.shape = TableShape(self.name, source.columns, key, value_error)
+        self.shape = TableShape(self.name, source.columns, key)
 
     @property
     def phase(self) -> str:
@@ -35,7 +34,7 @@ class CapturedTable:
 
     def shape_of(self, source: SourceTable) -> TableShape:
         """The shape of the table as the catalog has it now."""
-        return TableShape(self.name, source.columns, self.shape.key, value_error)
+        return TableShape(self.name, source.columns, self.shape.key)
 
 
 class CapturedTables:
@@ -57,7 +56,7 @@ class CapturedTables:
             keys = () if inserts_only else source.key
             opened = landing.table(folder.table, keys or None, folder.schema or None, zoneless="ntz")
             found = CapturedTable(source, opened, keys)
-            if source.problem is not None and found.phase != STOPPED:
+            if source.problem is not None:
                 self.refused[key] = source.problem
             self._tables[key] = found
 

@@ -61,6 +61,9 @@ class _Round:
     streams: dict[Table, TableStream]
 
 
+Progress = Callable[[str, int, "int | None"], None]
+
+
 class Capture:
     """One capture of a database into a landing zone. `run` may be called once."""
 
@@ -69,14 +72,16 @@ class Capture:
         landing: Landing,
         options: CaptureOptions,
         tell: Callable[[str], None] = lambda _: None,
+        progress: Progress = lambda *_: None,
         *,
         cut: float = EVERY,
     ) -> None:
-        """`tell` gets sentences for people, such as that a table was loaded. `cut`: seconds between two cuts; 0: none
-        is made."""
+        """`tell` gets sentences for people, such as that a table was loaded. `progress` gets, as a table is loaded, its
+        name, the rows until now, and about how many it has. `cut`: seconds between two cuts; 0: none is made.
+        """
         self._landing = landing
         self._options = options
-        self._tell = tell
+        self._tell, self._progress = tell, progress
         self._stop = threading.Event()
         self._until: int | None = None
         self._again = threading.Event()
@@ -212,7 +217,9 @@ class Capture:
             with table.landing.storage():
                 table.landing.recreate()
                 write_state(table.landing.place, state)
-            rows = source.load(table.source, _publisher(table, state))
+            for warning in table.source.warnings:
+                self._tell(f"{table.name}: {warning}")
+            rows = source.load(table.source, _publisher(table, state), self._counted(table))
             state = replace(state, phase=STREAMING, rows_loaded=rows)
             self._tell(f"{table.name}: {rows:,} rows loaded")
         except Stopped:
@@ -227,6 +234,17 @@ class Capture:
             write_state(table.landing.place, state)
         table.state = state
         self._reload.discard(table.name)
+
+    def _counted(self, table: CapturedTable) -> Callable[[int], None]:
+        """Adds up the rows of a load, from any thread."""
+        counts: list[int] = []
+
+        def tell(rows: int) -> None:
+            counts.append(rows)
+            done = sum(counts)
+            self._progress(table.name, done, max(table.source.rows, done) or None)
+
+        return tell
 
     def _load_beside(self, wanted: Sequence[CapturedTable]) -> threading.Thread | None:
         """Loads tables in a thread, while the others are followed; then another round begins."""
@@ -344,11 +362,9 @@ def _lost(why: str, tables: Sequence[CapturedTable]) -> LakemirrorError:
 def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBatchReader], int]:
     """Publishes the files of a load, from any thread: written side by side, numbered one after another."""
     at = FilePosition(state.source, state.name, Position(), Position(state.start))
-    lock = threading.Lock()
 
     def publish(rows: pa.RecordBatchReader) -> int:
-        with lock:
-            published = table.landing.publish(table.landing.take(rows), empty=True, footer=at.footer())
+        published = table.landing.publish(table.landing.take(rows), empty=True, footer=at.footer())
         return 0 if published is None else published.rows
 
     return publish
