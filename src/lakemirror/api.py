@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from lakemirror.mirror import operations
     from lakemirror.mirror.cut_versions import Cut, Cuts
 
-_SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
 _LONGEST_WAIT = 5.0  # and for all of them no longer than this while nothing is committed
 _SLICE = 0.2  # seconds after which a pass asks whether it is to stop
@@ -306,11 +305,12 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     return replace(stored, tables=tuple(tables), warnings=lasting(stored.warnings, found, now), partner=partner)
 
 
-def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
+def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSession:
+    """A session. The JVM of a pass starts fast and computes slower: the row work is done by its Python workers."""
     from lakemirror.spark_session import session as spark
 
     delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
-    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+    return spark.start(settings, delta=delta, short=not long_lived)
 
 
 class _Collector:

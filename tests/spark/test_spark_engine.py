@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = Path(__file__).with_name("engine_scenario.py")
-VERSIONS = {"3.5": "3.5.7", "4.0": "4.0.5", "4.1": "4.1.4"}  # of 3.5.8 and 3.5.9 no Connect jar is published
+VERSIONS = {"3.5": "3.5.7", "4.0": "4.0.5", "4.1": "4.1.4", "4.3": "4.3.0"}
+# of 3.5.8 and 3.5.9 no Connect jar is published
 BESIDE = ("pyarrow", "numpy>=2", "pandas<3", "pyroaring", "setuptools", "typer<0.26", "click<9", "rich")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

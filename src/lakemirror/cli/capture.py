@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakemirror.cli.options import StorageOptions, with_groups
+from lakemirror.cli.progress import progress_bars
 from lakemirror.cli.start import importing
 from lakemirror.errors import LakemirrorError
 
@@ -46,7 +47,10 @@ def capture() -> None:
 class Source:
     """Which database, which of its tables, under which names."""
 
-    source: Annotated[str, typer.Option("--from", help="The database: postgresql://USER@HOST/DATABASE.", metavar="URL")]
+    source: Annotated[
+        str,
+        typer.Option("--from", help="postgresql://USER@HOST/DATABASE, or kafka://HOST:9092/PATTERN.", metavar="URL"),
+    ]
     tables: Annotated[
         list[str] | None,
         typer.Option(help="Tables, as shell patterns over schema.table; may be repeated. Default: all."),
@@ -63,6 +67,18 @@ class Source:
     flat: Annotated[bool, typer.Option("--flat", help="Folders without their schema.")] = False
     password_file: Annotated[
         Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, or .pgpass.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What topics hold, and how they are reached."""
+
+    format: Annotated[str, typer.Option(help="What topics hold: debezium, envelopes in JSON with schemas.")] = (
+        "debezium"
+    )
+    kafka_config: Annotated[
+        Path | None, typer.Option(help="A file of librdkafka's properties, NAME=VALUE a line, such as those of SASL.")
     ] = None
 
 
@@ -89,6 +105,7 @@ def follow(
     database: Annotated[str, typer.Argument(help="A folder, an object store's address, or https://… of a service.")],
     source: Source,
     values: Values,
+    topics: Topics,
     once: Annotated[
         bool, typer.Option("--once", help="End once everything is published that has happened so far.")
     ] = False,
@@ -103,6 +120,8 @@ def follow(
     Example: lakemirror capture shop --from postgresql://shop@db/shop --tables 'public.*'
 
     Example: lakemirror capture shop --from postgresql://shop@db/shop --once
+
+    Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():
         from lakemirror.publisher import Landing
@@ -110,12 +129,42 @@ def follow(
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 
+    if source.source.startswith("kafka://"):
+        _follow_topics(database, source, topics, once=once)
+        return
     options = options_of(source, values)
     use_java(find().home)
-    running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), cut=cut)
+    with progress_bars() as show:
+        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: running.stop())
+        running.run(once=once)
+
+
+def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool) -> None:
+    """The same for Debezium's topics. The first error of a table, at the end."""
+    from lakemirror.publisher import Landing
+    from lakemirror.publisher.capture.topics.topic_capture import TopicCapture, TopicOptions
+
+    if topics.format != "debezium":
+        raise typer.BadParameter(f"{topics.format!r} is no format: topics hold debezium")
+    if source.tables or source.exclude or source.rename or source.flat or source.password_file:
+        raise typer.BadParameter("topics are named in the address alone: kafka://HOST:9092/PATTERN")
+    config = dict(each.partition("=")[::2] for each in _lines(topics.kafka_config))
+    running = TopicCapture(
+        Landing(database), TopicOptions(source.source, source.name, config), lambda text: typer.echo(text, err=True)
+    )
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: running.stop())
     running.run(once=once)
+    for error in running.stopped.values():
+        raise error
+
+
+def _lines(file: Path | None) -> list[str]:
+    """The lines of a file of properties, without comments."""
+    lines = [line.strip() for line in _read(file).splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def options_of(source: Source, values: Values = Values()) -> CaptureOptions:
@@ -137,17 +186,18 @@ def options_of(source: Source, values: Values = Values()) -> CaptureOptions:
         tuple(values.insert_only or ()),
         values.after_ddl,
         tuple(values.reload or ()),
-        _password(source.password_file),
+        _read(source.password_file).rstrip("\r\n"),
     )
 
 
-def _password(file: Path | None) -> str:
+def _read(file: Path | None) -> str:
+    """The content of a file with secrets; empty where none is given."""
     if file is None:
         return ""
     try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
+        return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise LakemirrorError("input-invalid", f"the password file cannot be read: {error}") from error
+        raise LakemirrorError("input-invalid", f"a file of the command line cannot be read: {error}") from error
 
 
 __all__ = ["Source", "Values", "app", "options_of"]

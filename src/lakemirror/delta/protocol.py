@@ -10,7 +10,7 @@ Source: Delta protocol, "Table Features", "Feature Names", "Valid Feature Names 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> 
     `before`: the table's current protocol, None for a new table. Returns `before` if nothing has to be added.
     """
     had = features_of(before) if before else implied(1, 2)
-    wanted = frozenset(_needed(metadata))
+    wanted = _needed(metadata)
     if before is not None and wanted <= had:
         return before
     features = had | wanted
@@ -129,7 +129,8 @@ def append_only_property(metadata: Mapping[str, Any]) -> Unsupported | None:
     return Unsupported(f"the property {APPEND_ONLY} forbids deleting rows", "appendOnly", "table-append-only")
 
 
-def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _needed(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """The features that a table's properties and columns need."""
     configuration = metadata.get("configuration") or {}
     schema = metadata["schemaString"]
     named = {feature for key, feature in _SWITCHES.items() if configuration.get(key, "").lower() == "true"}
@@ -143,6 +144,5 @@ def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:
         "timestampNtz": '"timestamp_ntz"' in schema,
         "v2Checkpoint": configuration.get("delta.checkpointPolicy") == "v2",
     }
-    for feature in named | {feature for feature, is_there in marks.items() if is_there}:
-        yield feature
-        yield from _NEEDS.get(feature, ())
+    needed = named | {feature for feature, is_there in marks.items() if is_there}
+    return frozenset(needed).union(*(_NEEDS.get(feature, ()) for feature in needed))

@@ -133,7 +133,7 @@ def next_state(
 
 def _looked(state: TableState, look: View, now: float, longest: float) -> TableState:
     """After a look at folder and table. What a table waits for keeps the time when the wait began."""
-    last, waiting = state.last, look.waiting
+    last, waiting = state.last, look.pending.waiting
     if look.manifest is not None:
         manifest = look.manifest
         last = replace(last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed)

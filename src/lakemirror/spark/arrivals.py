@@ -23,7 +23,7 @@ from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import definition_etag
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.settings import DEFINITION
-from lakemirror.status import DatabaseStatus, read_status
+from lakemirror.status import DatabaseStatus, last_status
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.place import storage_of
 
@@ -87,7 +87,7 @@ class ArrivalsReader(ds.DataSourceStreamReader):
         except FileNotFoundError as error:
             raise missing_database(self._path) from error
         if self._took is None and self._last:
-            self._took, self._waits = now - self._looked, _waits(read_status(self._storage))
+            self._took, self._waits = now - self._looked, _waits(last_status(self._storage))
         before, self._seen = self._seen, _etags(self._storage, zone)
         arrived = _arrived(zone, before or {})
         if not arrived and not self._is_due(before, self._seen, now - self._looked):
@@ -137,10 +137,8 @@ def _arrived(zone: Zone, before: Mapping[str, str]) -> tuple[tuple[str, str, int
     return tuple((name, each.path, each.size) for name, each in files if before.get(each.path) != each.etag)
 
 
-def _waits(status: DatabaseStatus | None) -> bool:
+def _waits(status: DatabaseStatus) -> bool:
     """True if time alone may give a pass something to do."""
-    if status is None:
-        return True
     if any(warned.code == MISSING for warned in status.warnings):
         return True
     return any(table.error_code or table.waiting_for or table.pending_files for table in status.tables)

@@ -26,7 +26,7 @@ from lakemirror.errors import SetupError
 from lakemirror.settings import ProcessSettings
 from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.archive_path import find_archive
-from lakemirror.spark_session.connect_server import check_listens
+from lakemirror.spark_session.connect_server import check_listens, is_remote
 from lakemirror.storage.own_files import entries, remove_own_file
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def start(
     with _starting:
         _show_pandas()
         _check_installed()
+        if _has_ended():
+            stop()
         if settings.connect_address:
             session = _remote(settings.connect_address)
         else:
@@ -124,8 +126,8 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
             remote.stop()
         return True
     gateway = SparkContext._gateway
-    if gateway is None or gateway is not _own.get("gateway"):
-        return True
+    if gateway is None or gateway is not _own.get("gateway") or (session is not None and _was_stopped(session)):
+        return True  # nothing of ours runs, or only what was started after this session
     _own.clear()
     session = session or SparkSession._instantiatedSession
     with contextlib.suppress(Exception):  # the JVM may already be gone
@@ -134,6 +136,11 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
     ended = jvm.end(gateway, patience=patience)
     _forget()
     return ended
+
+
+def is_over(session: SparkSession) -> bool:
+    """True for a classic session that was stopped, and for one that `start` made whose process has ended."""
+    return _was_stopped(session) or (getattr(session, "_sc", None) is not None and _has_ended())
 
 
 def options(
@@ -200,6 +207,17 @@ def _combine(key: str, ours: str, theirs: str) -> str:
 
 _own: dict[str, Any] = {}
 _starting = threading.Lock()
+
+
+def _was_stopped(session: SparkSession) -> bool:
+    context = getattr(session, "_sc", None)
+    return context is not None and context._jsc is None
+
+
+def _has_ended() -> bool:
+    """True if the JVM that `start` made has ended by itself."""
+    process = getattr(_own.get("gateway"), "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) -> SparkSession:
@@ -333,8 +351,17 @@ def _check_version() -> None:
 
 
 def _check_delta(session: SparkSession) -> None:
-    if DELTA["spark.sql.extensions"] not in (session.conf.get("spark.sql.extensions", "") or ""):
-        raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
+    """SetupError `spark-unsupported` for a session that does not know Delta's SQL."""
+    if DELTA["spark.sql.extensions"] in (session.conf.get("spark.sql.extensions", "") or ""):
+        return
+    if is_remote(session):  # a managed server has Delta's SQL and does not show its settings
+        try:
+            session.sql("DESCRIBE DETAIL delta.`/`")
+            return
+        except Exception as error:
+            if "PARSE_SYNTAX_ERROR" not in str(error):
+                return
+    raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
 
 
 _LOG_NAME = re.compile(r"spark-[0-9]{8}T[0-9]{6}-[0-9]+\.(log(\.1)?|crash)")

@@ -109,7 +109,7 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
         def begin(self) -> None:
             self.has_looked = True
-            if self._start(Settings(), 0) is started[0]:
+            if self._start(Settings()) is started[0]:
                 self.ended_by = SetupError("spark-failed", "Spark's process ended")
                 threading.Timer(0.05, lambda: self.on_end()).start()
 
@@ -123,6 +123,15 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     until(lambda: len(started) == 2 and all(host.state(each) == ("Running", None) for each in databases))
     assert ended == [started[0]]
     assert host.shutdown(10)
+
+
+def test_a_session_that_was_stopped_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(spark_session, "start", lambda settings, delta: started.append(object()) or started[-1])
+    monkeypatch.setattr(spark_session, "is_over", lambda session: session is started[0])
+    host = EngineHost()
+    assert host.spark(delta=False) is started[0]
+    assert host.spark(delta=False) is host.spark(delta=False) is started[1]
 
 
 def test_spark_takes_no_orders_from_a_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
+from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_told
 from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.row_work import Action, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError, Rejected
@@ -136,7 +137,7 @@ def add_file(
         "size": status.st_size,
         "modificationTime": int(status.st_mtime * 1000),
         "dataChange": True,
-        "stats": statistics_text(stats),
+        "stats": exact_json.text(stats),
     }
     keys.keep(add, footer)
     return add

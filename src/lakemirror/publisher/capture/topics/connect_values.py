@@ -44,12 +44,12 @@ class TopicColumn:
 
 
 def columns_of(schema: Mapping[str, Any], table: str) -> tuple[TopicColumn, ...]:
-    """The columns of an envelope's schema. TableError `capture-source-failed` where it is no envelope."""
+    """The columns of an envelope's schema. TableError `capture-value` where it is no envelope, `type-unsupported`."""
     sides = {each.get("field"): each for each in schema.get("fields") or () if isinstance(each, Mapping)}
     row = sides.get("after")
     if row is None or "op" not in sides:
         raise TableError(
-            "capture-source-failed",
+            "capture-value",
             f"{table}: its messages are no envelopes of Debezium",
             table=table,
             hint="Let Debezium write whole envelopes, without ExtractNewRecordState.",
@@ -110,7 +110,7 @@ def _made(name: str, table: str, type_: pa.DataType, raw: pa.DataType, convert: 
             return convert(values)
         except (pa.ArrowException, ValueError, ArithmeticError, OverflowError, KeyError) as error:
             message = f"{table}: a value of column {name} is no {type_}: {str(error)[:200]}"
-            raise TableError("value-invalid", message, table=table, column=name) from error
+            raise TableError("capture-value", message, table=table, column=name) from error
 
     return TopicColumn(name, type_, EventColumn(name, raw), checked)
 

@@ -45,7 +45,7 @@ class TopicOptions:
             raise LakemirrorError(
                 "input-invalid",
                 "the address of topics is kafka://host:9092/pattern",
-                hint="A user and a password are properties of librdkafka, and never part of the address.",
+                hint="A user and a password are properties in a file: --kafka-config FILE.",
             )
 
     @property

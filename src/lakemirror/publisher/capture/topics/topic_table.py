@@ -25,6 +25,7 @@ from lakemirror.publisher.capture.topics.connect_values import TopicColumn, colu
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.unchanged import with_unchanged
 
 SOURCE = "kafka"
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
@@ -128,16 +129,17 @@ class TopicTable:
                     "a row has a new key, and values that the database did not send",
                     "Set REPLICA IDENTITY FULL for the table, or Debezium's ReselectColumnsPostProcessor.",
                 )
-            rows = folded.rows
-            marker = change_writer.MARKER_COLUMN
-            taken = self._table.take(rows, marker)
-            marked = change_writer.with_given_markers(taken, marker, str(self._table.name))
+            marker, name = change_writer.MARKER_COLUMN, str(self._table.name)
+            marked = change_writer.with_given_markers(self._table.take(folded.rows, marker), marker, name)
+            if folded.unchanged is not None:
+                names = [column.name for column in columns]
+                marked = with_unchanged(marked, folded.unchanged, names, self._key, name)
             self._publish(marked, self._footer(first, messages))
             files += 1
         return files
 
     def _events(self, messages: list[Message], columns: tuple[TopicColumn, ...]) -> pa.Table:
-        """The envelopes, one row each. TableError `capture-source-failed`."""
+        """The envelopes, one row each. `capture-source-failed`, TableError `capture-value`."""
         lines = []
         for each in messages:
             assert each.value is not None
@@ -215,7 +217,7 @@ class TopicTable:
 
     def _failed(self, message: Message, why: str, hint: str) -> TableError:
         where = f"{self.topic}, partition {message.partition}, offset {message.offset}"
-        return TableError("capture-source-failed", f"{where}: {why}", table=str(self._table.name), hint=hint)
+        return TableError("capture-value", f"{where}: {why}", table=str(self._table.name), hint=hint)
 
 
 def batches(messages: Sequence[tuple[str, Message]]) -> Iterator[tuple[str, list[Message]]]:
