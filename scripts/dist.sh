@@ -6,6 +6,7 @@
 #   scripts/dist.sh sbom             also dist/sbom.json and dist/licences.txt of all that the wheel with its extras installs
 #   PYTHON=python3.13 scripts/dist.sh   by another Python
 set -eu
+unset PYTHONPATH PYTHONHOME
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 tried=$(mktemp -d)
