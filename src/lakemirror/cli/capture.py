@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakemirror.cli.options import StorageOptions, with_groups
+from lakemirror.cli.progress import progress_bars
 from lakemirror.cli.start import importing
 from lakemirror.errors import LakemirrorError
 
@@ -133,10 +134,11 @@ def follow(
         return
     options = options_of(source, values)
     use_java(find().home)
-    running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), cut=cut)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: running.stop())
-    running.run(once=once)
+    with progress_bars() as show:
+        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: running.stop())
+        running.run(once=once)
 
 
 def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.partial_rows import Fills, filled
+from lakemirror.engines.kernels.fill_values import Fills
 from lakemirror.engines.kernels.read import read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
@@ -68,7 +68,7 @@ class HeldChanges(NamedTuple):
         """The same changes, with the values that partial rows take from elsewhere."""
         parts, begin = [], 0
         for part in self.parts:
-            parts.append(filled(part, np.arange(begin, begin + part.num_rows), fills))
+            parts.append(fills.filled(part, np.arange(begin, begin + part.num_rows)))
             begin += part.num_rows
         return self._replace(parts=tuple(parts))
 

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
-from lakemirror.engines.kernels.partial_rows import Fills, PartialRows, partial_rows, together
+from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
 from lakemirror.engines.unit_kernels import work_schema
 from lakemirror.engines.units import KEPT, TouchedFile
@@ -44,7 +45,7 @@ class NetEffect:
     touched: Mapping[int, TouchedFile] = field(default_factory=dict)
     partial: PartialRows | None = None
     found: pa.Table | None = None
-    fills: Fills | None = None
+    fills: Fills | FillRequest | None = None
 
 
 @dataclass(frozen=True, eq=False)

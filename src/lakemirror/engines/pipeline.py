@@ -23,15 +23,26 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.fills import missing_row, missing_rows, newest_rows, read_fills
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.partial_rows import Fills, PartialRows, with_keys
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
+from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
-from lakemirror.engines.units import KEPT, UPDATE, DataFiles, Shared, TouchedFile, change_units, data_units, split
+from lakemirror.engines.units import (
+    KEPT,
+    UPDATE,
+    ChangeFiles,
+    DataFiles,
+    Shared,
+    TouchedFile,
+    change_units,
+    data_units,
+    split,
+)
 from lakemirror.errors import Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
@@ -97,7 +108,7 @@ class Pipeline(ABC):
         return None
 
     def broken_constraint(
-        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | None = None
+        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
     ) -> Rejected | None:
         """The first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
         return None
@@ -136,9 +147,12 @@ class Pipeline(ABC):
             apart = self.fold_apart(work, shared)
             if apart is not None:
                 return self._write(work, shared, None, apart, written)
-            scratch = self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
-            with fold_in_passes(work, self._keys(work, shared), scratch, self.fold_memory) as folded:
+            with fold_in_passes(work, self._keys(work, shared), self._scratch_of(target), self.fold_memory) as folded:
                 return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
+
+    def _scratch_of(self, target: Target) -> Path:
+        """The folder of keys and values that do not fit into memory."""
+        return self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
 
     # the net effect
 
@@ -248,21 +262,23 @@ class Pipeline(ABC):
         if len(missing) and not work.null_if_missing:
             bad = Bad(missing_row(work, int(missing[0])))
             raise bad if held is not None else self.first_bad(work, shared, bad)
-        fills = self._fills(work, shared, held, effect.partial, newest)
-        if held is not None:
-            held = held.filled(fills)
+        fills = self.fills_of(work, shared, held, effect.partial, newest)
+        if isinstance(fills, FillRequest):
+            shared = shared._replace(changes=ChangeFiles(0, work.changes))
+        elif held is not None:
+            held = held.filled(fills) if fills.size <= self.memory // 8 else None
         result = self._write(work, shared, held, replace(effect, fills=fills), written)
         return replace(result, missing=len(missing))
 
-    def _fills(
+    def fills_of(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
-    ) -> Fills:
-        """The values that inserted rows take from earlier changes and from the table."""
+    ) -> Fills | FillRequest:
+        """The values that inserted rows take from earlier changes and from the table, or what units read for them."""
 
-        def old(files: Sequence[TouchedFile], names: Sequence[str]) -> Iterator[pa.Table]:
-            units = data_units(files, self.parallelism)
-            step = "read unchanged values"
-            yield from self.carry(step, unit_kernels.read_values, shared._replace(names=tuple(names)), units)
+        def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+            touched = [TouchedFile(number, add, rows) for number, add, rows in files]
+            units, its = data_units(touched, self.parallelism), shared._replace(names=tuple(names))
+            yield from self.carry("read unchanged values", unit_kernels.read_values, its, units)
 
         def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
             if held is not None:
@@ -270,14 +286,17 @@ class Pipeline(ABC):
                 return
             flags = np.zeros(work.rows, np.uint8)
             flags[positions] = KEPT
-            units = change_units(work, flags, self.parallelism, self.unit_bytes)
-            step = "read values of changes"
+            units, its = (
+                change_units(work, flags, self.parallelism, self.unit_bytes),
+                shared._replace(names=tuple(names)),
+            )
             try:
-                yield from self.carry(step, unit_kernels.read_given, shared._replace(names=tuple(names)), units)
+                yield from self.carry("read values of changes", unit_kernels.read_given, its, units)
             except Bad as bad:
                 raise self.first_bad(work, shared, bad) from bad
 
-        return read_fills(partial, newest, work.candidates, old, given)
+        adds = dict(enumerate(work.candidates))
+        return read_fills(partial, newest, adds, old, given, self.memory // 8, self._scratch_of(work.target))
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

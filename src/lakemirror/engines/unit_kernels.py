@@ -24,13 +24,14 @@ import pyarrow as pa
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.decode import share_of
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
-from lakemirror.engines.kernels.partial_rows import Fills, filled
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, Action, ChangeUnit, Target, TargetColumn
-from lakemirror.engines.units import UPDATE, ChangeFiles, DataFiles, Shared
+from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
@@ -183,6 +184,10 @@ def kept_rows(
 
     `encoded`: as for `read_changes`. `checked`: raises Bad for NULL in a NOT NULL column.
     """
+    fills = unit.fills
+    if isinstance(fills, FillRequest):
+        assert shared.changes is not None
+        fills = requested_fills(shared, fills, shared.changes)
     for begin, file in unit.begins():
         for changes in changes_of(file, shared, shared.names or None, encoded=encoded, waits=True):
             rows: pa.RecordBatch = changes.rows
@@ -192,18 +197,48 @@ def kept_rows(
                 kept = np.flatnonzero(unit.flags[first : first + rows.num_rows])
                 if len(kept) < rows.num_rows:
                     rows, positions = rows.take(whole_numbers(kept)), positions[kept]
-            if unit.fills:
-                rows = _filled(rows, unit.begin + positions, unit.fills)
-            if rows.num_rows and checked:
-                check_nulls(unit.files, shared.target, pa.Table.from_batches([rows]), positions)
-            if rows.num_rows:
-                yield rows, positions
+            for part, its in (
+                [(rows, positions)] if fills is None else _filled(rows, positions, unit.begin, fills, shared)
+            ):
+                if part.num_rows and checked:
+                    check_nulls(unit.files, shared.target, pa.Table.from_batches([part]), its)
+                if part.num_rows:
+                    yield part, its
+                del part
             del changes, rows  # before the next rows are decoded
 
 
-def _filled(rows: pa.RecordBatch, positions: np.ndarray, fills: Fills) -> pa.RecordBatch:
-    complete = filled(pa.Table.from_batches([rows]), positions, fills).combine_chunks()
-    return complete.to_batches()[0] if complete.num_rows else rows
+def _filled(
+    rows: pa.RecordBatch, positions: np.ndarray, begin: int, fills: Fills, shared: Shared
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows with the values that they take from elsewhere, so many at once that these fit into the memory."""
+    step = fills.at_once(share_of(shared.budget.size))
+    for first in range(0, rows.num_rows, step):
+        its = positions[first : first + step]
+        complete = fills.filled(pa.Table.from_batches([rows.slice(first, step)]), begin + its).combine_chunks()
+        for batch in complete.to_batches():
+            yield batch, its[: batch.num_rows]
+            its = its[batch.num_rows :]
+
+
+def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) -> Fills:
+    """The values of a request, read here. `changes`: all change files of the batch."""
+    memory = share_of(shared.budget.size)
+
+    def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+        unit = DataFiles(tuple(TouchedFile(number, add, rows) for number, add, rows in files))
+        return read_values(shared._replace(names=tuple(names)), unit)
+
+    def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
+        its = shared._replace(names=tuple(names))
+        for begin, file in changes.begins():
+            low, high = np.searchsorted(positions, [begin, begin + file.rows])
+            if low < high:
+                flags = np.zeros(file.rows, np.uint8)
+                flags[positions[low:high] - begin] = KEPT
+                yield from read_given(its, ChangeFiles(begin, (file,), flags))
+
+    return read_fills(request.partial, request.newest, request.adds, old, given, memory)
 
 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:

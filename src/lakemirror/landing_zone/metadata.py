@@ -22,11 +22,8 @@ from lakemirror.landing_zone.forgiving_json import (
     parse_json,
     shown,
 )
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 
-ROW_MARKER = "__rowMarker__"
-UNCHANGED = "__unchangedColumns__"
-NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED})
-"""Columns of change files that are never columns of a table (contract sections 3 and 3a)."""
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
 THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
@@ -320,11 +317,8 @@ def _column(members: Members) -> DeclaredColumn:
 __all__ = [
     "LAST_UPDATE",
     "MAX_SIZE",
-    "NEVER_COLUMNS",
-    "ROW_MARKER",
     "SEQUENTIAL",
     "THOUSANDS",
-    "UNCHANGED",
     "DeclaredColumn",
     "DelimitedFormat",
     "TableMetadata",

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.bounded_json import parsed
-from lakemirror.landing_zone.metadata import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
 
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
 

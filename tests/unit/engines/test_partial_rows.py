@@ -20,7 +20,8 @@ from tests.model import ModelTable
 from tests.rounds import rounds
 
 from lakemirror.engines import units as work_units
-from lakemirror.engines.kernels import live_rows
+from lakemirror.engines.kernels import fill_values, live_rows
+from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.pipeline import Pipeline
@@ -40,16 +41,17 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-def tuned(patch: pytest.MonkeyPatch, way: str) -> Pipeline:
+def tuned(patch: pytest.MonkeyPatch, way: str, memory: int = DEFAULT) -> Pipeline:
     """An engine that takes this way, whatever the size."""
     patch.setattr(work_units, "_LEAST_BYTES", 1)
     if way in ("tasks", "buckets"):
-        return spark_engine_here(few_bytes=0, driver_keys=0 if way == "buckets" else None)
-    worker = LocalEngine(threads=2)
+        return spark_engine_here(memory=memory, few_bytes=0, driver_keys=0 if way == "buckets" else None)
+    worker = LocalEngine(memory, threads=2)
     if way != "at once":
         patch.setattr(worker, "read_changes", lambda *_: None)
     if way == "spilled":
         patch.setattr(worker, "fold_memory", 64)
+        patch.setattr(worker, "memory", 8)  # values are in files, too
     return worker
 
 
@@ -92,7 +94,7 @@ def table_of(content: dict[str, Any], form: str) -> pa.Table:
     return rows
 
 
-@settings(max_examples=rounds(10, 200), deadline=None)
+@settings(max_examples=rounds(8, 200), deadline=None)
 @given(st.data())
 def test_partial_rows_are_the_model_s(data: Any) -> None:
     columns = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4, unique=True))
@@ -117,6 +119,7 @@ def test_partial_rows_are_the_model_s(data: Any) -> None:
             rows = table_of(content, data.draw(st.sampled_from(["list", "large", "json"])))
             size = data.draw(st.integers(1, 9))
             waiting.append(unit(Path(scratch), number, rows, row_group_size=size))
+            mirror.target = replace(mirror.target, version=number)
             if data.draw(st.booleans()):
                 result = mirror.apply(worker, waiting, 4 if upsert else 0, missing="null" if missing else "error")
                 assert result.error is None, result.error
@@ -228,3 +231,40 @@ def test_only_the_needed_row_groups_and_columns_are_read(tmp_path: Path, monkeyp
     of_apply = [each for each in read if len(each[1]) == 1]
     assert of_apply == [(2, ["k"]), (2, ["a"])]
     assert mirror.bag()[1234, "a1234", "new"] == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_larger_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """They are in files while the rows are written, and no more than a part of the memory is written at once."""
+    count, memory = 400, 4 << 20
+    worker = tuned(monkeypatch, way, memory)
+    mirror = at(tmp_path, {"k": "bigint", "a": "string", "b": "bigint"})
+    text = {k: f"{k:04}" * 10_000 for k in range(count)}
+    for begin in range(0, count, 40):
+        keys = list(range(begin, begin + 40))
+        rows = pa.table({"k": keys, "a": [text[k] for k in keys], "b": keys})
+        assert mirror.apply(LocalEngine(), [unit(tmp_path, begin + 1, rows)], 0).error is None
+    mapped: list[int] = []
+    true = fill_values._mapped
+
+    def noted(held: Any, *given: Any) -> Any:
+        mapped.append(len(held))
+        return true(held, *given)
+
+    monkeypatch.setattr(fill_values, "_mapped", noted)
+    keys = [(k * 7) % count for k in range(count)]
+    rows = pa.table({"k": keys, "b": [-1] * count, ROW_MARKER: [1] * count, UNCHANGED: [["a"]] * count})
+    before = pa.total_allocated_bytes()
+    assert mirror.apply(worker, [unit(tmp_path, 1_000, rows)], 0).error is None
+    assert mapped and pa.total_allocated_bytes() - before < memory
+    assert mirror.bag() == {(k, text[k], -1): 1 for k in range(count)}
+    assert not list(tmp_path.rglob("values-*"))
+
+
+def test_values_of_another_writer_s_type_cannot_be_kept(tmp_path: Path) -> None:
+    """They would become NULL without a word."""
+    mirror = at(tmp_path, {"k": "bigint"}, unwritten=(TargetColumn("s", "s", "struct<a:int>"),))
+    rows = pa.table({"k": [1], ROW_MARKER: [4], UNCHANGED: [["s"]]})
+    change = replace(unit(tmp_path, 1, rows), known=frozenset({"k", "s"}))
+    error = mirror.apply(LocalEngine(), [change], 0).error
+    assert error is not None and error.code == "partial-row-invalid" and "'s'" in error.message

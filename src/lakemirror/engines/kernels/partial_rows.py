@@ -1,8 +1,7 @@
-"""Partial rows (contract section 3a): where the values are that they leave out, and how they get in.
+"""Partial rows (contract section 3a): where the values are that they leave out (`fills.py` reads them).
 
     keys, markers, names of columns ─▶ partial_rows: where the values are
     firsts, rows of the table       ─▶ with_keys: which row has which key
-    rows, values                    ─▶ filled: the complete rows
 
 No value is read before all sources are known. Everything is done by column, not by row.
 """
@@ -10,8 +9,8 @@ No value is read before all sources are known. Everything is done by column, not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +24,6 @@ IN_TABLE, NOWHERE = -1, -2
 
 FIRST = "__lakemirror_first__"
 """Column: the position of the first change of a row's key, where that one is partial, too."""
-
-VALUE = "value"
-
-Fills: TypeAlias = Mapping[str, pa.Table]
-"""By column, the values that inserted rows take from elsewhere: ROW (the position among all changes, ascending), VALUE.
-"""
 
 
 class PartialRows(NamedTuple):
@@ -48,13 +41,12 @@ class PartialRows(NamedTuple):
 
 
 def may_name(target: Target, unit: ChangeUnit) -> dict[str, str]:
-    """The columns that partial rows of a unit may name, as of `read_unchanged`."""
+    """The columns that partial rows of a unit may name, as of `read_unchanged`. Values of an `unwritten` column cannot
+    be kept.
+    """
     known = {column.name.lower(): column.name for column in target.columns}
-    untyped = {column.name.lower() for column in unit.columns} if unit.known is None else unit.known
-    return {
-        **dict.fromkeys(untyped, ""),
-        **{name: known[name] for name in known if unit.known is None or name in untyped},
-    }
+    named = {column.name.lower() for column in unit.columns} | known.keys() if unit.known is None else unit.known
+    return {name: known.get(name, "") for name in named - {column.name.lower() for column in target.unwritten}}
 
 
 def without_named(values: pa.Array, name: str, unchanged: pa.Array) -> pa.Array:
@@ -129,40 +121,7 @@ def with_keys(firsts: pa.Table, old: pa.Table) -> pa.Table:
     return pa.table({FIRST: whole_numbers(first[held][hits]), FILE: found[FILE], ROW: found[ROW]})
 
 
-def filled(rows: pa.Table, positions: np.ndarray, fills: Fills) -> pa.Table:
-    """The rows with the values that they take from elsewhere. `positions`: of the rows, ascending."""
-    if not len(positions):
-        return rows
-    for name, fill in fills.items():
-        index = rows.schema.get_field_index(name)
-        at = np.asarray(fill[ROW].combine_chunks())
-        low, high = np.searchsorted(at, [positions[0], positions[-1] + 1])
-        if low == high or index < 0:
-            continue
-        place = np.searchsorted(positions, at[low:high])
-        own = rows.column(index)
-        if pa.types.is_dictionary(own.type):
-            own = own.cast(own.type.value_type)
-        values = fill[VALUE].slice(low, high - low).cast(own.type)  # of the null type if all of them are NULL
-        if len(values) < len(own):
-            take = np.arange(len(own))
-            take[place] = len(own) + np.arange(len(values))
-            values = pa.chunked_array([*own.chunks, *values.chunks], own.type).take(whole_numbers(take))
-        rows = rows.set_column(index, rows.schema.names[index], values)
-    return rows
-
-
-def between(fills: Fills, begin: int, end: int) -> Fills:
-    """The values of the rows at these positions, from `begin` to before `end`."""
-    parts = {}
-    for name, fill in fills.items():
-        low, high = np.searchsorted(np.asarray(fill[ROW].combine_chunks()), [begin, end])
-        if high > low:
-            parts[name] = fill.slice(low, high - low)
-    return parts
-
-
 __all__ = [
-    "FIRST", "IN_TABLE", "NOWHERE", "VALUE", "Fills", "PartialRows", "between", "filled", "may_name", "partial_rows",
+    "FIRST", "IN_TABLE", "NOWHERE", "PartialRows", "may_name", "partial_rows",
     "together", "with_keys", "without_named",
 ]  # fmt: skip

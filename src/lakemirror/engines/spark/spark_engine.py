@@ -23,11 +23,12 @@ import pyarrow as pa
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
-from lakemirror.engines.kernels.partial_rows import Fills, together
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
+from lakemirror.engines.kernels.partial_rows import PartialRows, together
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.pipeline import Pipeline, TooManyKeys
-from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
+from lakemirror.engines.row_work import FILE, Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
@@ -42,6 +43,7 @@ from lakemirror.engines.units import (
     change_units,
     data_units,
     shared_out,
+    without_statistics,
 )
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
@@ -182,8 +184,14 @@ class SparkEngine(Pipeline):
         self._raise_first(work, shared, results)
         return _combined(work, results)
 
+    def fills_of(self, work: RowWork, shared: Shared, held: Any, partial: PartialRows, newest: pa.Table) -> FillRequest:
+        """What tasks read for the rows that they write: values are not collected in the driver."""
+        needed = set(newest[FILE].unique().to_pylist())
+        adds = {number: without_statistics(work.candidates[number]) for number in needed}
+        return FillRequest(partial, newest, adds)
+
     def broken_constraint(
-        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | None = None
+        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
     ) -> Rejected | None:
         """The first inserted row that breaks a CHECK constraint or NOT NULL."""
         stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes, fills))

@@ -22,14 +22,8 @@ from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.typed_text import TypedText
 from lakemirror.landing_zone.delimited.values import BadValue
-from lakemirror.landing_zone.metadata import (
-    NEVER_COLUMNS,
-    ROW_MARKER,
-    UNCHANGED,
-    DelimitedFormat,
-    TableMetadata,
-    Warned,
-)
+from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, Warned
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
 from lakemirror.landing_zone.zoneless import NTZ, Zones
 from lakemirror.worker_pool import worker_pool
 

@@ -13,7 +13,8 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.delimited.hints import hint_for_value
 from lakemirror.landing_zone.delimited.plain_values import converted_as_written
 from lakemirror.landing_zone.delimited.values import BadValue
-from lakemirror.landing_zone.metadata import ROW_MARKER, UNCHANGED, DelimitedFormat
+from lakemirror.landing_zone.metadata import DelimitedFormat
+from lakemirror.landing_zone.reserved_columns import ROW_MARKER, UNCHANGED
 from lakemirror.landing_zone.row_markers import column_names
 from lakemirror.landing_zone.zoneless import Zones
 

@@ -11,6 +11,7 @@ from lakemirror.publisher.capture.capture_position import TableState, read_state
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.envelope import EventColumn
 from lakemirror.publisher.capture.pending_changes import Table
+from lakemirror.publisher.capture.table_folders import matches, table_folders
 from lakemirror.publisher.capture.table_stream import Found
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
@@ -24,23 +25,39 @@ class CapturedTable:
         self.landing = landing
         self.key: Table = (source.schema, source.name)
         self.name = f"{source.schema}.{source.name}"
-        self.error: LakemirrorError | None = None
+        self.error: LakemirrorError | None = source.problem
         self.shape = TableShape(self.name, source.columns, () if insert_only else source.key)
         self.state: TableState | None = read_state(landing.place)
 
 
 class CapturedTables:
-    """All tables of a capture, by schema and name."""
+    """The tables of a capture that can be captured, by schema and name.
+
+    `refused`: why the others cannot be. `interrupted`: those of them that were captured until now.
+    """
 
     def __init__(self, landing: Landing, sources: Iterable[Any], options: CaptureOptions) -> None:
         """`sources`: as the catalog reads them."""
         self._tables: dict[Table, CapturedTable] = {}
+        self.refused: dict[Table, LakemirrorError] = {}
+        self.interrupted: list[CapturedTable] = []
+        sources = list(sources)
+        folders = table_folders(sources, options)
         for source in sources:
-            insert_only = f"{source.schema}.{source.name}" in options.insert_only
-            schema, name = ("", source.name) if options.flat else (source.schema, source.name)
+            place: Table = (source.schema, source.name)
+            folder = folders[place]
+            if isinstance(folder, TableError):
+                self.refused[place] = folder
+                continue
+            insert_only = matches(*place, source.qualified, options.insert_only)
             keys = () if insert_only else source.key
-            opened = landing.table(name, keys or None, schema or None, zoneless="ntz")
-            self._tables[(source.schema, source.name)] = CapturedTable(source, opened, insert_only)
+            opened = landing.table(folder.table, keys or None, folder.schema or None, zoneless="ntz")
+            table = CapturedTable(source, opened, insert_only)
+            if table.error is None:
+                self._tables[place] = table
+            else:
+                self.refused[place] = table.error
+                self.interrupted += [table] if table.state is not None else []
 
     def __iter__(self) -> Iterator[CapturedTable]:
         return iter(self._tables.values())

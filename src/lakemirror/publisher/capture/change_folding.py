@@ -8,6 +8,7 @@ The order stays. A file that is published twice does no harm, because no row is 
 from __future__ import annotations
 
 import base64
+import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
+from lakemirror.publisher.capture.unkept_values import value_error
 
 UNSENT = f"lakemirror-unsent-{uuid.uuid4().hex}"
 """What Debezium writes for a value that the source did not send: of this process, so that no stored value equals it."""
@@ -79,7 +82,7 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
         elif (mask := _unsent(values)) is not None:
             masks[column.name] = mask
             values = pc.if_else(mask, pa.scalar(None, values.type), values)
-        arrays[column.name] = column.from_event(values)
+        arrays[column.name] = _converted(column, values, before, after, shape)
     rows = pa.table(arrays)
     unchanged: tuple[tuple[str, ...] | None, ...] | None = None
     reselect: tuple[int, ...] = ()
@@ -90,6 +93,18 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
     present = UPSERT if shape.key else INSERT
     markers = pc.if_else(deleted, pa.scalar(DELETE, pa.int32()), pa.scalar(present, pa.int32()))
     return Folded(rows.append_column(ROW_MARKER, markers), unchanged, reselect)
+
+
+def _converted(
+    column: Any, values: pa.Array, before: pa.StructArray, after: pa.StructArray, shape: TableShape
+) -> pa.Array:
+    """The values as change files have them; `capture-value` with the key of the row whose value cannot be kept."""
+    try:
+        return column.from_event(values)
+    except BadValue as bad:
+        sides = [before if after[bad.place].as_py() is None else after]
+        key = [str(pc.struct_field(side, name)[bad.place].as_py()) for side in sides for name in shape.key]
+        raise value_error(shape.name, column, ", ".join(key) or "without key", bad) from bad
 
 
 def with_reselected(
@@ -172,8 +187,11 @@ def _unsent(values: Any) -> Any:
 
 
 def _unsent_lists(values: Any) -> pa.Array:
-    """The placeholder of lists is a list: of the text, or of the text's bytes as numbers."""
-    wanted: list[list[Any]] = [[UNSENT], list(UNSENT.encode())]
+    """The placeholder of lists is a list: of the text, of its bytes, also as numbers, or of the UUID of its bytes."""
+    digest = bytearray(hashlib.md5(UNSENT.encode(), usedforsecurity=False).digest())
+    digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+    texts = (UNSENT, _UNSENT_TEXTS[1], str(uuid.UUID(bytes=bytes(digest))))
+    wanted: list[list[Any]] = [*([text] for text in texts), list(UNSENT.encode())]
     lengths = pc.list_value_length(values)
     like = pc.fill_null(pc.is_in(lengths, pa.array({len(each) for each in wanted}, pa.int32())), False)
     found = [False] * len(values)

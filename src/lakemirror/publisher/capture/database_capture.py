@@ -60,6 +60,9 @@ class _Round:
     streams: dict[Table, TableStream]
 
 
+Progress = Callable[[str, int, "int | None"], None]
+
+
 class Capture:
     """One capture of a database into a landing zone. `run` may be called once."""
 
@@ -68,14 +71,16 @@ class Capture:
         landing: Landing,
         options: CaptureOptions,
         tell: Callable[[str], None] = lambda _: None,
+        progress: Progress = lambda *_: None,
         *,
         cut: float = EVERY,
     ) -> None:
-        """`tell` gets sentences for people, such as that a table was loaded. `cut`: seconds between two cuts; 0: none
-        is made."""
+        """`tell` gets sentences for people, such as that a table was loaded. `progress` gets, as a table is loaded, its
+        name, the rows until now, and about how many it has. `cut`: seconds between two cuts; 0: none is made.
+        """
         self._landing = landing
         self._options = options
-        self._tell = tell
+        self._tell, self._progress = tell, progress
         self._stop = threading.Event()
         self._until: int | None = None
         self._stream: DebeziumStream | None = None
@@ -116,6 +121,7 @@ class Capture:
             if once and self._until is None:
                 self._until = log.now()
             log.publish([table.key for table in tables])
+            self._interrupt(tables)
             self._load(source, tables)
             if self._stop.is_set():
                 return True
@@ -165,12 +171,20 @@ class Capture:
     def _to_reload(self, table: CapturedTable) -> bool:
         return bool(self._reload & {"all", table.name})
 
+    def _interrupt(self, tables: CapturedTables) -> None:
+        """Tables that can no longer be captured say so in their folders: their changes are not followed meanwhile."""
+        for table in tables.interrupted:
+            error = tables.refused[table.key]
+            if table.state is not None and table.state.phase != STOPPED:
+                code, message = error.code, error.message
+                table.state = replace(table.state, phase=STOPPED, error_code=code, error_message=message)
+                with table.landing.storage():
+                    write_state(table.landing.place, table.state)
+
     def _load(self, source: PostgresSource, tables: CapturedTables) -> None:
         """Loads the tables that are not loaded, all in one snapshot, whose position says where their streams count."""
         wanted = [
-            table
-            for table in tables
-            if table.error is None and (table.state is None or table.state.phase == LOADING or self._to_reload(table))
+            table for table in tables if table.state is None or table.state.phase == LOADING or self._to_reload(table)
         ]
         if not wanted:
             return
@@ -187,7 +201,9 @@ class Capture:
             with table.landing.storage():
                 table.landing.recreate()
                 write_state(table.landing.place, state)
-            rows = source.load(table.source, _publisher(table, state))
+            for warning in table.source.warnings:
+                self._tell(f"{table.name}: {warning}")
+            rows = source.load(table.source, _publisher(table, state), self._counted(table))
             state = replace(state, phase=STREAMING, rows_loaded=rows)
             self._tell(f"{table.name}: {rows:,} rows loaded")
         except Stopped:
@@ -203,6 +219,17 @@ class Capture:
         table.state = state
         self._reload.discard(table.name)
 
+    def _counted(self, table: CapturedTable) -> Callable[[int], None]:
+        """Adds up the rows of a load, from any thread."""
+        counts: list[int] = []
+
+        def tell(rows: int) -> None:
+            counts.append(rows)
+            done = sum(counts)
+            self._progress(table.name, done, max(table.source.rows, done) or None)
+
+        return tell
+
     def _follow(self, now: _Round, tables: CapturedTables) -> bool:
         """Streams until `stop`, until everything asked for is published, or until the stream ends."""
         state = CaptureState(
@@ -213,6 +240,8 @@ class Capture:
         for table in tables:
             if table.state is not None:
                 state.set(table.key, table.state)
+        for key, error in tables.refused.items():
+            state.stopped(key, TableState(SOURCE, self._options.name, STOPPED, 0, 0, error.code, error.message), error)
         if (before := read_zone_state(self._zone)) is not None:
             state.said = before["position"]
         shapes = tables.shapes(now.source, now.log)
@@ -249,11 +278,9 @@ class Capture:
 def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBatchReader], int]:
     """Publishes the files of a load, from any thread: written side by side, numbered one after another."""
     at = FilePosition(state.source, state.name, Position(), Position(state.start))
-    lock = threading.Lock()
 
     def publish(rows: pa.RecordBatchReader) -> int:
-        with lock:
-            published = table.landing.publish(table.landing.take(rows), empty=True, footer=at.footer())
+        published = table.landing.publish(table.landing.take(rows), empty=True, footer=at.footer())
         return 0 if published is None else published.rows
 
     return publish

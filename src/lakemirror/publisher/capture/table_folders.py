@@ -1,8 +1,9 @@
-"""Which table folder each table of a source gets, and why one cannot get any."""
+"""Which tables a pattern names, which folder each gets, and why one cannot get any."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
@@ -45,6 +46,11 @@ def table_folders(tables: Iterable[Named], options: CaptureOptions) -> Mapping[t
     return found
 
 
+def matches(schema: str, name: str, qualified: str, patterns: Iterable[str]) -> bool:
+    """True if a shell pattern meets the table's name, `schema.table`, as it is or quoted as in SQL."""
+    return any(fnmatchcase(text, pattern) for pattern in patterns for text in (f"{schema}.{name}", qualified))
+
+
 def _problem(folder: TableName, named: str) -> TableError | None:
     for name, what in ((folder.schema, "schema"), (folder.table, "table")):
         try:
@@ -65,4 +71,4 @@ def _error(named: str, why: str, instead: str) -> TableError:
     return TableError("capture-table-name", f"{named}: {why}", hint=f"{instead or hint}.", table=named)
 
 
-__all__ = ["table_folders"]
+__all__ = ["matches", "table_folders"]

@@ -28,10 +28,13 @@ _JAVA_ARRAY = re.compile(r"\[L[\w.$]+;@[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Element:
-    """How one element that is not NULL is written. `by_text`: the load writes its text, not its own JSON."""
+    """How one element that is not NULL is written. `by_text`: the load writes its text, not its own JSON.
+    `marks_unsent`: an event says if the array was not sent, because it is large and did not change.
+    """
 
     write: Callable[[Any], str]
     by_text: bool = False
+    marks_unsent: bool = False
 
 
 def checked(values: pa.Array) -> pa.Array:
@@ -116,17 +119,19 @@ def _unpadded(text: str) -> str:
 
 ENUM = Element(_string, by_text=True)
 ELEMENTS: dict[str, Element] = {
-    **{name: Element(str) for name in ("int2", "int4", "int8", "numeric", "json", "jsonb")},
+    **{name: Element(str, marks_unsent=True) for name in ("int4", "int8", "json", "jsonb")},
+    **{name: Element(str) for name in ("int2", "numeric")},
     **{name: Element(_number(name)) for name in ("float4", "float8")},
-    **{name: Element(_string, by_text=True) for name in ("text", "varchar", "citext", "uuid", "oid", "char", "ltree")},
+    **{name: Element(_string, by_text=True, marks_unsent=True) for name in ("text", "varchar", "uuid")},
+    **{name: Element(_string, by_text=True) for name in ("citext", "oid", "char", "ltree")},
     **{name: Element(_string) for name in (
         "inet", "cidr", "macaddr", "int4range", "numrange", "tsrange", "tstzrange", "daterange", "tsvector")},
     "bool": Element(lambda value: "true" if value else "false"),
-    "bpchar": Element(_unpadded, by_text=True),
-    "date": Element(_date),
+    "bpchar": Element(_unpadded, by_text=True, marks_unsent=True),
+    "date": Element(_date, marks_unsent=True),
     "timestamp": Element(_moment),
     "timestamptz": Element(_instant),
-    "bytea": Element(_bytes),
+    "bytea": Element(_bytes, marks_unsent=True),
 }  # fmt: skip
 """The element types whose arrays Debezium gives completely. Not `time`: it gives 24:00 as 00:00."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.types import SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.table_folders import matches
 from lakemirror.publisher.declared_types import named_type
 
 if TYPE_CHECKING:
@@ -98,11 +98,6 @@ def value_options(options: CaptureOptions) -> ValueOptions:
     return ValueOptions(numeric, options.infinite == "null")
 
 
-def matches(schema: str, name: str, qualified: str, patterns: Iterable[str]) -> bool:
-    """True if a shell pattern meets the table's name, `schema.table`, as it is or quoted as in SQL."""
-    return any(fnmatchcase(text, pattern) for pattern in patterns for text in (f"{schema}.{name}", qualified))
-
-
 def _is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
     named = (schema, name, qualified)
     return matches(*named, options.tables) and not matches(*named, options.exclude)
@@ -126,7 +121,9 @@ def _table(
         if is_generated:
             left_out.append(column)
         else:
-            kept.append(source_column(column, TypeName(*kind), values, column in key))
+            kept.append(
+                source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
+            )
     table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
     inserts_only = matches(schema, name, qualified, options.insert_only)
     problem = _problem(table, is_unlogged, identity, inserts_only)
@@ -159,14 +156,20 @@ def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only:
         )
     refused = next((column for column in table.columns if column.refused), None)
     if refused is not None:
+        leave_out = f"--exclude {named}"
+        hint = f"Leave the table out: {leave_out}; or change the column's type in the source."
+        if refused.refused.endswith(UNSENT):
+            hint = (
+                f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; or leave it out: {leave_out}"
+            )
         return TableError(
             "capture-value",
             f"{named}: {refused.refused}",
-            hint=f"Leave the table out: --exclude {named}; or change the column's type in the source.",
+            hint=hint,
             table=named,
             column=refused.name,
         )
     return None
 
 
-__all__ = ["SourceTable", "matches", "read_tables", "value_options"]
+__all__ = ["SourceTable", "read_tables", "value_options"]

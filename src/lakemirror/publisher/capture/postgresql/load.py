@@ -22,7 +22,7 @@ from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable
 from lakemirror.publisher.capture.postgresql.source_sessions import failing, reading
-from lakemirror.publisher.capture.postgresql.types import value_error
+from lakemirror.publisher.capture.unkept_values import value_error
 from lakemirror.publisher.sources.sql_types import quoted
 from lakemirror.worker_pool import worker_pool
 

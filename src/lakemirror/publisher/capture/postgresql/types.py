@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
@@ -29,7 +27,7 @@ EVENT_PROPERTIES: Mapping[str, str] = {
     "time.precision.mode": "microseconds",
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
-    "binary.handling.mode": "base64",
+    "binary.handling.mode": "bytes",  # which JSON has as base64; base64 itself gives NULL for what was not sent
     "include.unknown.datatypes": "true",
     "money.fraction.digits": "2",
     "event.converting.failure.handling.mode": "fail",  # else such values are NULL, in silence
@@ -47,7 +45,7 @@ class TypeName:
     """A type as the catalog has it, domains resolved to what they are made of.
 
     `name`: of `pg_type`; for an array that of its elements. `modifier`: -1 for none. `kind`: `typtype`. `sql`: the
-    type as SQL writes it.
+    type as SQL writes it. `sends_all`: updates send also large values that they do not change (REPLICA IDENTITY FULL).
     """
 
     name: str
@@ -57,6 +55,7 @@ class TypeName:
     is_array: bool = False
     is_domain: bool = False
     dimensions: int = 0
+    sends_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class SourceColumn:
     """A column of the source. `load_expression`: SQL in its place in a load. `key`: it is a key column. `warning`:
     what is said once. `refused`: why its values cannot be kept; empty if they can.
 
-    `from_load`, `from_event` raise `BadValue` at the first value that cannot be kept: see `value_error`.
+    `from_load`, `from_event` raise `BadValue` at the first value that cannot be kept.
     """
 
     name: str
@@ -119,26 +118,6 @@ def source_column(name: str, kind: TypeName, options: ValueOptions, key: bool = 
     )
 
 
-def value_error(table: str, column: SourceColumn, key: str, bad: BadValue) -> TableError:
-    """`capture-value`: the value of this row cannot be kept. `key`: the row's key as people read it."""
-    value = f" {bad.text[:100]!r}" if bad.text else ""
-    option = "--infinite null writes NULL for it" if _is_infinite(bad) else ""
-    if not option and column.type_name.startswith("numeric") and pa.types.is_decimal(column.arrow_type):
-        option = "give more digits by --numeric decimal(38,S), or leave the option out: numbers become text"
-    return TableError(
-        "capture-value",
-        f"{table}: row {key}: column {column.name} of type {column.type_name} has the value{value}, which cannot be "
-        f"kept: {bad.why or 'it does not fit'}",
-        hint=f"Correct the value in the source; or {option}." if option else None,
-        table=table,
-        column=column.name,
-    )
-
-
-def _is_infinite(bad: BadValue) -> bool:
-    return bad.why == to.INFINITE or bad.text in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity")
-
-
 def _single(kind: TypeName, options: ValueOptions) -> _Rule:
     text = pa.string()
     infinite = options.infinite_null
@@ -147,7 +126,9 @@ def _single(kind: TypeName, options: ValueOptions) -> _Rule:
     if kind.name == "numeric":
         return _numeric(kind.modifier, options)
     if kind.name == "bit":
-        return _Rule(text, "{}::text", streamed=to.each(to.bits(max(kind.modifier, 1))))
+        long = kind.modifier > _INLINE_BITS and not kind.sends_all
+        streamed = to.each(to.bits(max(kind.modifier, 1)))
+        return _Rule(text, "{}::text", streamed=streamed, refused=UNSENT if long else "")
     if kind.name in ("timestamp", "timestamptz"):
         type_ = pa.timestamp("us", "UTC" if kind.name == "timestamptz" else None)
         streamed = to.instants(infinite) if kind.name == "timestamptz" else to.times(type_, infinite)
@@ -185,6 +166,8 @@ def _array(kind: TypeName) -> _Rule:
         return _Rule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of this type")
     if kind.dimensions > 1:
         return _Rule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of several dimensions")
+    if not (element.marks_unsent or kind.sends_all) or (kind.is_domain and not kind.sends_all):
+        return _Rule(pa.string(), "to_json({})::text", refused=UNSENT)
     given = "{}::text[]" if element.by_text else "{}"
     load = f"case when array_ndims({{}}) > 1 then {several} else to_json({given})::text end"
     return _Rule(pa.string(), load, array_texts.checked, array_texts.of_event(element), warning)
@@ -192,6 +175,9 @@ def _array(kind: TypeName) -> _Rule:
 
 _OUTPUT = "case when {} is distinct from null then format('%s', {}) end"
 """SQL for the text that the type's own output function gives, as the stream has it."""
+UNSENT = "is not captured, because an update that does not change a large value of this type does not say so"
+"""Why some types need REPLICA IDENTITY FULL: Debezium 3.6 has no mark for their values that were not sent."""
+_INLINE_BITS = 8000  # longer ones may be stored apart from their row
 _INCOMPLETE = "is not captured, because the stream gives it incompletely"
 _TEXT = _Rule(pa.string(), "{}::text")
 _RULES: dict[str, _Rule] = {
@@ -228,4 +214,4 @@ _RULES: dict[str, _Rule] = {
         "line", "lseg", "box", "path", "polygon", "circle")},
 }  # fmt: skip
 
-__all__ = ["EVENT_PROPERTIES", "SESSION", "SourceColumn", "TypeName", "ValueOptions", "source_column", "value_error"]
+__all__ = ["EVENT_PROPERTIES", "SESSION", "UNSENT", "SourceColumn", "TypeName", "ValueOptions", "source_column"]

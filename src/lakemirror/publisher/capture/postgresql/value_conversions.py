@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.publisher.capture.postgresql.float_texts import double_text, rewritten
+from lakemirror.publisher.capture.unkept_values import INFINITE
 
 DAYS = (-719162, 2932896)
 """The first day of year 1 and the last day of year 9999, counted from 1970."""
@@ -31,7 +32,6 @@ _INFINITE_STREAMED = (9223372036825200000, -9223372036832400000)
 _INTERVAL = re.compile(r"P(-?\d+)Y(-?\d+)M(-?\d+)DT(-?\d+)H(-?\d+)M(-?[\d.]+)S")
 _SPECIAL = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 TOO_FAR = "the years 1 to 9999 can be kept"
-INFINITE = "it is infinite"
 
 
 def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:

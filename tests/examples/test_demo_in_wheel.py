@@ -12,7 +12,7 @@ import pytest
 from lakemirror.cli import demo
 from lakemirror.errors import SetupError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_clone_runs_its_own_example() -> None:
