@@ -11,9 +11,7 @@ from tests.postgres import BINARIES, NOT_INSTALLED, Postgres, execute
 
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.capture_position import TableState, read_state, write_state
 from lakemirror.publisher.capture.captured_tables import CapturedTables
-from lakemirror.publisher.capture.database_capture import Capture
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.source_check import Need, check
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
@@ -107,17 +105,9 @@ def test_tables_that_cannot_be_captured_stop_alone(postgres_server: Postgres, tm
             return CapturedTables(Landing(tmp_path), read_tables(connection, options), options)
 
     tables = captured()
-    assert {table.name for table in tables} == {"public.good", "public.log"} and not tables.interrupted
+    assert {table.name for table in tables.followed} == {"public.good", "public.log"}
     assert {key[1]: error.code for key, error in tables.refused.items()} == {
         "keyless": "capture-no-key", "_hidden": "capture-table-name",
     }  # fmt: skip
-    good = next(table for table in tables if table.name == "public.good")
-    write_state(good.landing.place, TableState("postgresql", "lakemirror", "streaming", 7, 1))
     execute(url, "alter table good drop constraint good_pkey")
-    tables = captured()
-    assert [table.name for table in tables.interrupted] == ["public.good"], "its changes are no longer followed"
-    Capture(Landing(tmp_path), options)._interrupt(tables)
-    state = read_state(good.landing.place)
-    assert state is not None and (state.phase, state.error_code) == ("stopped", "capture-no-key")
-    execute(url, "alter table good add primary key (id)")
-    assert next(table for table in captured() if table.name == "public.good").state == state, "it waits for a load"
+    assert [table.name for table in captured().followed] == ["public.log"]
