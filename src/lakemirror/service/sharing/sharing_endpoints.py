@@ -119,7 +119,7 @@ class Sharing:
     async def _metadata(self, asked: _Asked) -> web.StreamResponse:
         table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
         answer = await self._workers.run(self._queries.metadata, table, client, asked.query)
-        tag = f'"{answer.version}-{answer.format}"'
+        tag = f'"{answer.table_id}-{answer.version}-{answer.format}"'
         if asked.request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"ETag": tag, **_headers(answer)})
         return await self._send(asked, table, answer, {"ETag": tag})
