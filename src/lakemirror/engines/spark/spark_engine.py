@@ -2,7 +2,7 @@
 
     few keys     as in `pipeline`: tasks read keys ─▶ fold in this process ─▶ tasks look up ─▶ tasks write
     many keys    tasks: read keys of changes and table ─▶ shuffle by bucket ─▶ tasks: fold, join ─▶ tasks: write
-    small work   keys of few changes, and of few small data files, are read by threads of this process
+    small work   threads of this process: tasks do only what is large
 
 Only keys and positions are shuffled, never complete rows. This process receives only small results: actions, row
 numbers, and errors as values. If Spark repeats a task, its files are written twice; only files that a collected result
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
@@ -33,6 +34,7 @@ from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
 from lakemirror.engines.units import (
     KEPT,
+    SMALL_BYTES,
     UNIT_BYTES,
     UPDATE,
     DataFiles,
@@ -41,6 +43,7 @@ from lakemirror.engines.units import (
     change_units,
     data_units,
     shared_out,
+    weight_of,
 )
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
@@ -55,7 +58,6 @@ _KEYS_BYTES = 48 << 20  # keys that are sent with every look-up task; a Connect 
 _BUCKET_BYTES = 64 << 20  # keys that one task folds
 _BUCKETS_A_PARTITION = 4  # several buckets per partition make partitions of similar size
 _TEXT_WIDTH = 40  # estimated bytes of a text key
-_FEW_BYTES = 8 << 20  # so many bytes of changes are read here as fast as by tasks
 _FEW_FILES = 64  # so many small data files are read here as fast as by tasks
 
 
@@ -71,8 +73,9 @@ class SparkEngine(Pipeline):
     """Row work by the tasks of a Spark session.
 
     `memory`: the bytes that a task may decode at once. `driver_keys`: up to so many bytes of keys are folded in the
-    driver, more are shuffled; None: a quarter of `memory`. `few_bytes`: keys of changes with so many bytes are read in
-    the driver. `index`: the driver looks keys up in it before tasks read keys. `interpreter`: as for `Jobs`.
+    driver, more are shuffled; None: a quarter of `memory`. `few_bytes`: changes, and steps of an apply, of so many
+    bytes are done in the driver. `index`: the driver looks keys up in it before tasks read keys. `interpreter`: as for
+    `Jobs`.
     """
 
     name = "spark"
@@ -80,7 +83,7 @@ class SparkEngine(Pipeline):
 
     def __init__(
         self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None,
-        few_bytes: int = _FEW_BYTES, index: KeyIndex | None = None, interpreter: str = "",
+        few_bytes: int = SMALL_BYTES, index: KeyIndex | None = None, interpreter: str = "",
     ) -> None:  # fmt: skip
         super().__init__(memory, index=index)
         self.session = session
@@ -124,10 +127,14 @@ class SparkEngine(Pipeline):
         """A `map` by threads of this process."""
         return self._here.each(act, items)
 
+    @contextlib.contextmanager
+    def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
+        """All changes in memory, while the block runs; None if they are not few."""
+        yield self._here.read_small(work, shared, self._few_bytes) if self._few_bytes else None
+
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
-        """The results of the units, in their order. Tasks make them; threads read the keys of few changes."""
-        reads_keys = kernel in (unit_kernels.read_keys, unit_kernels.read_rows)
-        if reads_keys and sum(unit.bytes for unit in units) <= self._few_bytes:
+        """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
+        if self._few_bytes and sum(map(weight_of, units)) <= self._few_bytes:
             yield from self._here.carry(step, kernel, shared, units)
             return
         first: Bad | LakemirrorError | None = None
