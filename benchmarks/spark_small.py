@@ -1,8 +1,8 @@
 """`python -m benchmarks.spark_small`: small applies by a warm Spark session on a table of five million rows.
 
-For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes, and Spark jobs. `--connect`:
-the session is one of a Connect server that is started for it. With `PYTHONPATH=OTHER/src`, the code of another checkout:
-figures of two checkouts are compared in turn.
+For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes, and Spark jobs.
+`--connect`: the session is one of a Connect server that is started for it. With `PYTHONPATH=OTHER/src`: the code of
+another checkout, to compare the two in turn.
 """
 
 from __future__ import annotations
@@ -88,7 +88,11 @@ def _session(*, connect: bool) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "2g")
+    builder = (
+        builder.config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+    )
     return builder.remote("local[2]").getOrCreate() if connect else builder.master("local[2]").getOrCreate()
 
 

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
+from lakemirror.engines.units import SMALL_BYTES
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.settings import ProcessSettings
@@ -101,7 +102,10 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
     if needs_spark:
         return Choice(SPARK, needs_spark)
     if preference.engine == SPARK:
-        return Choice(SPARK, "the setting `engine` says spark")
+        does = (
+            f"; its driver does up to {_size(SMALL_BYTES)} itself, tasks what is large" if bytes <= SMALL_BYTES else ""
+        )
+        return Choice(SPARK, f"the setting `engine` says spark{does}")
     if preference.spark_given or preference.spark == READY:
         if bytes >= preference.uses_from:
             return Choice(SPARK, f"the batch has {_size(bytes)}, Spark is used from {_size(preference.uses_from)}")

@@ -48,6 +48,7 @@ from lakemirror.engines.units import (
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
+from lakemirror.keys.look_up import are_kept
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 
@@ -149,21 +150,23 @@ class SparkEngine(Pipeline):
             raise first
 
     def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
-        """Finds the wanted keys: in small files here, where the keys of files are cached, in large ones by tasks."""
+        """Finds the wanted keys: in small files here, and in those whose keys are cached; in large ones by tasks."""
         if wanted.keys.nbytes > _KEYS_BYTES:
             raise TooManyKeys
         small = [file for file in files if record_count(file[1]) and not is_large(record_count(file[1]))]
         if len(small) > _FEW_FILES or not self._few_bytes:
             small = []
-        numbers = {number for number, _ in small}
-        large = [TouchedFile(*file) for file in files if file[0] not in numbers]
+        here = {number for number, _ in small}
+        if self._few_bytes:
+            here |= {number for number, add in files if number not in here and are_kept(add, target, wanted)}
+        large = [TouchedFile(*file) for file in files if file[0] not in here]
         if self.index is not None:
             for file in large:
                 self.index.want(file.add, target)
         units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, wanted=wanted)
         for found in self.carry("look keys up", unit_kernels.find_rows, shared, units):
             yield from found
-        yield from self._here.search(small, target, wanted) if small else ()
+        yield from self._here.search([file for file in files if file[0] in here], target, wanted) if here else ()
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """Raises TooManyKeys: tasks find them."""
