@@ -102,9 +102,8 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
     if needs_spark:
         return Choice(SPARK, needs_spark)
     if preference.engine == SPARK:
-        does = (
-            f"; its driver does up to {_size(SMALL_BYTES)} itself, tasks what is large" if bytes <= SMALL_BYTES else ""
-        )
+        few = min(SMALL_BYTES, preference.from_bytes or SMALL_BYTES)
+        does = f"; its driver does up to {_size(few)} itself" if bytes <= few else ""
         return Choice(SPARK, f"the setting `engine` says spark{does}")
     if preference.spark_given or preference.spark == READY:
         if bytes >= preference.uses_from:
@@ -199,7 +198,10 @@ class Engines:
         session = self._start_spark()
         with spark_errors("asking the Python workers"):
             interpreter = interpreter_for(session)
-        engine: Engine = SparkEngine(session, memory=self._settings.memory, index=self.index, interpreter=interpreter)
+        few = min(SMALL_BYTES, self._settings.spark_from_bytes or SMALL_BYTES)
+        engine: Engine = SparkEngine(
+            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter
+        )
         return engine
 
 
