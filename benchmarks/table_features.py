@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
 from lakemirror.features import Wish, drop, kernel_route, plan
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.route import Route
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars

@@ -13,9 +13,11 @@ from typing import Any
 import typer
 
 import lakemirror
+import lakemirror.spark
 from lakemirror import failpoints, publisher
 from lakemirror.cli import app
 from lakemirror.errors import CODES
+from lakemirror.publisher.capture.topics.topic_frames import debezium_to_landing
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.service.storage_operations import OPERATIONS, Operation
@@ -229,13 +231,13 @@ _METHODS = {  # of each public class, those that users call
 def _python() -> str:
     lines = ["# Python API", "", _MADE]
     lines += ["These names are public; all others may change. *Errors* name codes of [errors](errors.md).", ""]
-    for module in (lakemirror, publisher):
+    for module in (lakemirror, publisher, lakemirror.spark):
         lines += [f"## `{module.__name__}`", ""]
         for name in module.__all__:
             lines += _object(name, getattr(module, name))
             for method in _METHODS.get(name, "").split():
                 lines += _object(f"{name}.{method}", getattr(getattr(module, name), method))
-    for function in (publish_sql, publish_each_batch):
+    for function in (publish_sql, publish_each_batch, debezium_to_landing):
         lines += [f"## `{function.__module__}`", "", *_object(function.__name__, function)]
     return "\n".join(lines)
 

@@ -27,8 +27,8 @@ def pages() -> dict[str, str]:
 
 
 def _features() -> str:
+    from lakemirror.delta.feature_names import LEGACY
     from lakemirror.features.catalogue import FEATURES
-    from lakemirror.features.feature_names import LEGACY
 
     lines = [
         "# Table features",

@@ -100,6 +100,8 @@ def _wrong_command(match: re.Match[str]) -> str | None:
     positional: list[str] = []
     for place, word in enumerate(words):
         inner = getattr(found, "commands", {})
+        if taken and word not in inner and (default := getattr(found, "default_command", "")):
+            found, inner = inner[default], {}
         if word in inner:
             found, taken = inner[word], place + 1
             positional = []

@@ -25,7 +25,13 @@ ELSEWHERE = {  # pages whose examples another test runs
     "how-to/share-tables": "tests/clients/test_sharing_client.py",
     "how-to/run-the-service": "tests/unit/service/test_deployment.py",
 }
-NOT_RUN = ("make", "needs a cluster", "needs a store", "takes an hour")  # notes above blocks that a test cannot run
+NOT_RUN = (
+    "make",
+    "needs a cluster",
+    "needs a store",
+    "takes an hour",
+    "in a pipeline",
+)  # notes above blocks that a test cannot run
 SHOWN = ("text", "json", "yaml", "ini", "toml")  # languages of blocks that are no example
 _BLOCK = re.compile(r"(?:^<!-- (?P<note>[\w ]+) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 

@@ -15,6 +15,7 @@ from lakemirror.delta.deletion_vectors import bitmap, write_vectors
 from lakemirror.engines.kernels.live_rows import deleted_rows, live_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, RowResult, RowWork, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns, table_type
+from lakemirror.landing_zone.row_markers import UNCHANGED
 from tests.model import canonical
 
 
@@ -27,8 +28,13 @@ class Mirror:
         self.feed: list[dict[str, Any]] = []
         folder.mkdir(exist_ok=True)
 
-    def apply(self, engine: Any, files: list[ChangeUnit], default: int, *, append_only: bool = False) -> RowResult:
-        work = RowWork(self.target, tuple(files), append_only, default, tuple(self.files.values()))
+    def apply(
+        self, engine: Any, files: list[ChangeUnit], default: int, *, append_only: bool = False, missing: str = "error"
+    ) -> RowResult:
+        partial = any(column.name == UNCHANGED for file in files for column in file.columns)
+        work = RowWork(
+            self.target, tuple(files), append_only, default, tuple(self.files.values()), partial, missing == "null"
+        )  # fmt: skip
         before = self.bag()
         result: RowResult = engine.run(work)
         if result.error is not None:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from lakemirror.mirror import operations
     from lakemirror.mirror.cut_versions import Cut, Cuts
 
-_SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
 _LONGEST_WAIT = 5.0  # and for all of them no longer than this while nothing is committed
 _SLICE = 0.2  # seconds after which a pass asks whether it is to stop
@@ -111,8 +110,9 @@ class MirroredDatabase:
         self._runner: Runner | None = None
         self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
         self._taking = threading.Lock()
-        self._definition = read_definition(self.storage)
-        self.settings: Settings = allowed(resolve(self._definition, **self.flags))
+        definition = read_definition(self.storage)
+        self._setting_warnings = unknown_settings(definition)
+        self.settings: Settings = allowed(resolve(definition, **self.flags))
 
     def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
         """Applies every complete change file that is there now, up to the first gap. Returns what was done.
@@ -123,20 +123,21 @@ class MirroredDatabase:
         """
         begun = time.monotonic()
         stop = stop or threading.Event()
-        require_zone(self.storage)
-        self.storage.probe()
+        with self._taking:  # one pass at a time uses them
+            replicators, self._replicators = self._replicators, {}
+        if not replicators:  # else an earlier pass was here
+            require_zone(self.storage)
+            self.storage.probe()
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         before = monitoring.last_status(self.storage)
         tables = TableStates(collected, before.tables, self.settings.retry_limit)
-        with self._taking:  # one pass at a time uses them
-            replicators, self._replicators = self._replicators, {}
         scheduler = Scheduler(
             self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before)
-        writer.setting_warnings = unknown_settings(self._definition)
+        writer.setting_warnings = self._setting_warnings
         try:
             self._pass(scheduler, stop)
             if not stop.is_set():
@@ -192,6 +193,11 @@ class MirroredDatabase:
         )
         self._runner.run(stop or threading.Event())
 
+    @property
+    def has_looked(self) -> bool:
+        """True once `run` has listed the landing zone."""
+        return self._runner is not None and self._runner.has_looked
+
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads of `run` still work: for a process that ends without waiting for
         them.
@@ -201,7 +207,7 @@ class MirroredDatabase:
 
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
-        return current_status(self.storage, self.settings, unknown_settings(self._definition))
+        return current_status(self.storage, self.settings, self._setting_warnings)
 
     def cuts(self) -> Cuts:
         """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.
@@ -299,11 +305,12 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     return replace(stored, tables=tuple(tables), warnings=lasting(stored.warnings, found, now), partner=partner)
 
 
-def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
+def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSession:
+    """A session. The JVM of a pass starts fast and computes slower: the row work is done by its Python workers."""
     from lakemirror.spark_session import session as spark
 
     delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
-    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+    return spark.start(settings, delta=delta, short=not long_lived)
 
 
 class _Collector:

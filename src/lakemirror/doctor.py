@@ -23,7 +23,7 @@ LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory that Spark's default heap of 1 GB and Python need together."""
 
 OPTIONAL = {
-    "pyspark": (("3.5.", "4.0.", "4.1.", "4.2."), "engine spark and table features by SQL need it", "spark"),
+    "pyspark": (("3.5.", "4.0.", "4.1.", "4.2.", "4.3."), "engine spark and table features by SQL need it", "spark"),
     "delta-spark": (("4.4.",), "table features by SQL need it", "features"),
 }
 """Distributions: what their version must begin with, what they are for, and the extra that installs them."""

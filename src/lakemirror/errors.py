@@ -80,6 +80,19 @@ CODES: dict[str, Kind] = {
         422,
         "Replace the file by one whose column is named __rowMarker__, or set row_marker_misspelt to column.",
     ),
+    "partial-row-invalid": Kind(
+        False,
+        3,
+        422,
+        "__unchangedColumns__ lists columns, on updates and upserts alone, and no key columns: replace the file under "
+        "the same name.",
+    ),
+    "partial-row-missing": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one with the complete row, or set partial_row_missing to null.",
+    ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
     ),
@@ -106,6 +119,27 @@ CODES: dict[str, Kind] = {
         3,
         409,
         "Delete the table folder, and let the publisher send the whole table again, from number 1.",
+    ),
+    # a capture of a database
+    "capture-taken": Kind(False, 4, 409, "End the other capture, or give this one another name: --name NAME."),
+    "capture-position-lost": Kind(
+        False, 3, 409, "Load the tables again: `lakemirror capture DB --from URL --reload all`."
+    ),
+    "capture-source-failed": Kind(True, 4, 503, "Look at the database's log; the capture tries again by itself."),
+    "capture-extra-missing": Kind(False, 1, 501, 'Run `pip install "lakemirror[capture]"`.'),
+    "capture-no-key": Kind(
+        False,
+        3,
+        409,
+        "Give the table a primary key, and load it again: `lakemirror capture DB --from URL --reload TABLE`.",
+    ),
+    "capture-schema-changed": Kind(
+        False, 3, 409, "Load the table again: `lakemirror capture DB --from URL --reload TABLE`."
+    ),
+    "capture-value": Kind(False, 3, 422, "Correct the value in the source, or leave the table out: --exclude TABLE."),
+    "capture-table-name": Kind(False, 3, 422, "Give the table's folder another name: --rename SCHEMA.TABLE=NAME."),
+    "capture-not-ready": Kind(
+        False, 2, 409, "Run the statements that `lakemirror capture check --from URL` prints, in the source."
     ),
     # the Delta table
     "target-foreign": Kind(
@@ -227,11 +261,9 @@ CODES: dict[str, Kind] = {
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
     "excel-reader-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[publish]'"),
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
-    # capturing a database
-    "capture-no-key": Kind(False, 3, 409, "Give the table a primary key in the source, and load it again."),
-    "capture-taken": Kind(False, 4, 409, "End the other capture, or give this one another name."),
-    "capture-source-failed": Kind(True, 4, 503, "Look at the database's log; the capture tries again by itself."),
-    "capture-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[capture]'"),
+    # queries
+    "query-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[query]'"),
+    "query-failed": Kind(False, 1, 422, "Correct the statement; `lakemirror tables DB` shows the tables' names."),
     # the service
     "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),

@@ -34,7 +34,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:  # 24 fields: a field is the one place where a setting is declared
+class DatabaseSettings:  # 25 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
@@ -76,6 +76,13 @@ class DatabaseSettings:  # 24 fields: a field is the one place where a setting i
         "A column named like __rowMarker__, except for case, underscores, spaces and hyphens, in a file without a row "
         "marker: error, or a column of the table (column).",
         ("error", "column"),
+        owner=DATABASE,
+    )
+    partial_row_missing: str = _setting(
+        "error",
+        "A partial row (__unchangedColumns__) whose key no row of the table has: error, or NULL in the columns that it "
+        "leaves out, with a warning (null).",
+        ("error", "null"),
         owner=DATABASE,
     )
     undeclared_columns: str = _setting(

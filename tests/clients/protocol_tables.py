@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta.feature_names import LEGACY, lowest
 from lakemirror.delta.log import Protocol
 from lakemirror.features.catalogue import FEATURES, READER_FEATURES
-from lakemirror.features.feature_names import LEGACY, lowest
 
 IDS = [1, 2, 3, 4]
 NUMBERS = [(1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (1, 6), (2, 6)]

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
 from lakemirror.features.drop import drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 
 ROWS = "SELECT id, concat('s', id) AS s FROM range({start}, {start} + 100000, 1, 1)"

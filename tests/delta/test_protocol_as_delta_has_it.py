@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.delta.commit import commit as put_commit
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot, read_snapshot
-from lakemirror.delta.protocol import features_of, protocol_of, unsupported_reason
+from lakemirror.delta.protocol import protocol_of, unsupported_reason
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.target import target_of
 

@@ -146,6 +146,7 @@ class Engines:
         log = self._logs / f"engine-{self._count}-{command[0]}.log"
         environment = {
             **os.environ,
+            "LAKEMIRROR_PARTIAL_ROW_MISSING": "null",
             "LAKEMIRROR_FAILPOINT": failpoint,
             "LAKEMIRROR_POLL": "0.05",
             "LAKEMIRROR_POLL_IDLE": "0.2",

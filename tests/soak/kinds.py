@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import uuid
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.landing import MARKER
 
+from lakemirror.landing_zone.reserved_columns import UNCHANGED
+
 Change = tuple[int | None, dict[str, Any]]
 """A row marker (None: no marker column), and the row."""
 
@@ -22,7 +25,11 @@ _TEXTS = ("", "a", "ü", "a,b", 'with "quotes"', "line\nbreak", "long " * 30, "\
 
 @dataclass(frozen=True)
 class Kind:
-    """One mirrored table. `key`: values of its key columns for a small number. `spark`: only Spark applies it yet."""
+    """One mirrored table.
+
+    `key`: values of its key columns for a small number. `spark`: only Spark applies it yet.
+    `partial`: updates and upserts may leave columns out, which the row names under UNCHANGED.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -31,6 +38,7 @@ class Kind:
     declared: dict[str, Any] = field(default_factory=dict)
     markers: tuple[int | None, ...] = (0, 1, 2, 4)
     spark: bool = False
+    partial: bool = False
 
     @property
     def extension(self) -> str:
@@ -52,16 +60,20 @@ class Kind:
             values = {name: _value(chance, kind) for name, kind in self.columns(grown).items() if name not in self.keys}
             marker = chance.choice(self.markers) if marked else None
             found.append((marker, {**key, **values} if marker != 2 or not self.keys else key))
+            if self.partial and marker in (1, 4):
+                found[-1][1][UNCHANGED] = chance.sample(sorted(values), chance.randint(0, len(values)))
         return found
 
     def contents(self, changes: list[Change], grown: int) -> bytes:
         """The changes as a file."""
         columns = self.columns(grown)
         if self.extension == "csv":
-            return _as_csv(columns, changes)
+            return _as_csv(columns, changes, partial=self.partial)
         arrays = {name: pa.array([row.get(name) for _, row in changes], kind) for name, kind in columns.items()}
         if changes and changes[0][0] is not None:
             arrays[MARKER] = pa.array([marker for marker, _ in changes], pa.int32())
+        if self.partial:
+            arrays[UNCHANGED] = pa.array([row.get(UNCHANGED) for _, row in changes], pa.list_(pa.string()))
         sink = io.BytesIO()
         pq.write_table(pa.table(arrays), sink)
         return sink.getvalue()
@@ -102,6 +114,11 @@ _KINDS = (
         "text", ("id",), lambda n: {"id": n}, {**_ID, "v": pa.string()},
         {"fileFormat": "CSV", "SchemaDefinition": {"Columns": _CSV_COLUMNS}},
     ),
+    Kind("documents", ("id",), lambda n: {"id": n}, {**_ID, **_V}, markers=(1, 2, 4, 4), partial=True),
+    Kind(
+        "partial text", ("id",), lambda n: {"id": n}, {**_ID, "v": pa.string()},
+        {"fileFormat": "CSV", "SchemaDefinition": {"Columns": _CSV_COLUMNS}}, (1, 2, 4, 4), partial=True,
+    ),
     Kind("regions", ("id",), lambda n: {"id": n}, {**_ID, **_V}, {"isPartitionEnabled": True}, spark=True),
     Kind("ids", ("id",), _uuid, {"id": pa.uuid(), "v": pa.string()}, spark=True),
 )  # fmt: skip
@@ -119,11 +136,12 @@ def _value(chance: random.Random, kind: pa.DataType) -> Any:
     return chance.randrange(1000)
 
 
-def _as_csv(columns: dict[str, pa.DataType], changes: list[Change]) -> bytes:
+def _as_csv(columns: dict[str, pa.DataType], changes: list[Change], *, partial: bool) -> bytes:
     """Every value quoted, NULL as an empty field without quotes, a quote after the default escape character."""
-    lines = [",".join([*columns, MARKER])]
+    lines = [",".join([*columns, MARKER, *([UNCHANGED] if partial else [])])]
     for marker, row in changes:
-        lines.append(",".join([*(_quoted(row.get(name)) for name in columns), str(marker)]))
+        names = [_quoted(json.dumps(row[UNCHANGED])) if UNCHANGED in row else ""] if partial else []
+        lines.append(",".join([*(_quoted(row.get(name)) for name in columns), str(marker), *names]))
     return "".join(line + "\r\n" for line in lines).encode()
 
 

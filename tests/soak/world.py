@@ -20,6 +20,8 @@ from tests.landing import folder
 from tests.model import ModelTable
 from tests.soak.kinds import Change, Kind
 
+from lakemirror.landing_zone.reserved_columns import UNCHANGED
+
 PARTS = ("part=0", "part=1", "part=2", "part=3")
 
 
@@ -40,7 +42,7 @@ class Published:
         declared = self.kind.declared
         made = ModelTable(self.kind.keys, bool(declared.get("isUpsertDefaultRowMarker")))
         for columns, changes in (self.files[place] for place in sorted(self.files)):
-            made.apply(columns, changes)
+            made.apply(columns, changes, [row.get(UNCHANGED, ()) for _, row in changes])
         return made
 
 

@@ -26,7 +26,7 @@ from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RewriteWork, RowWork, TargetColumn
 from lakemirror.engines.spark import SparkEngine
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import ROW_MARKER, UNCHANGED
 
 COLUMNS: dict[str, pa.DataType] = {
     "id": pa.int64(), "k": pa.string(), "d": pa.float64(), "day": pa.date32(), "m": pa.decimal128(12, 2),
@@ -43,6 +43,7 @@ def differences(session: Any, folder: Path) -> list[str]:
         ("any", here, _too_large), ("any", here, _compaction), ("any", here, _gone),
         ("keys by buckets", buckets, _one_bad_row), ("any", here, _constraints),
         ("keys in the driver", here, _untyped_key), ("keys by buckets", buckets, _untyped_key),
+        ("few changes", few, _partial_rows), ("keys by buckets", buckets, _partial_rows),
     ]  # fmt: skip
     found = []
     for number, (way, engine, case) in enumerate(cases):
@@ -210,6 +211,44 @@ def _untyped_key(engine: SparkEngine, folder: Path) -> Iterator[str]:
             yield f"a key without a type: {error}"
     if sorted(row[:2] for row in mirror.bag().elements()) != [(1, 3), (2, 2)]:
         yield f"a key without a type: {mirror.bag()}"
+
+
+def _partial_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
+    """Rows with values of earlier changes and of the table; a CHECK constraint holds for the complete row."""
+    names = [name for name in COLUMNS if name != "id"]
+    for seed, options in enumerate([{}, {"feed": True, "partition_columns": ("part",)}]):
+        place = folder / str(seed)
+        place.mkdir()
+        made = {name: Mirror(place / name, _target(place / name, ("id",), options)) for name in ("spark", "local")}
+        checked = (("l_is_text", "l IS NOT NULL"),)
+        rng = random.Random(seed)
+        for number in range(1, 4):
+            rows = _changes(rng, 60)
+            marker = pa.array([rng.choice([1, 2, 4]) for _ in range(60)], pa.int32())
+            left_out = [None if each == 2 else rng.sample(names, rng.randint(0, 3)) for each in marker.to_pylist()]
+            rows = rows.set_column(rows.num_columns - 1, ROW_MARKER, marker)
+            rows = rows.append_column(UNCHANGED, pa.array(left_out, pa.list_(pa.string())))
+            units = [unit(place, number, rows, row_group_size=17)]
+            results = {
+                name: made[name].apply(each, units, 4, missing="null")
+                for name, each in (("spark", engine), ("local", LocalEngine()))
+            }
+            if results["spark"].error is not None or made["spark"].bag() != made["local"].bag():
+                yield f"partial rows: other rows after file {number}: {results['spark'].error}"
+            if results["spark"].missing != results["local"].missing:
+                yield f"partial rows: {results['spark'].missing} and {results['local'].missing} rows without a row"
+        mirror = made["spark"]
+        mirror.target = replace(mirror.target, constraints=checked)
+        for number, key in ((5, 1_000), (6, 1_001)):
+            fresh = pa.table({"id": [key], "l": ["x" if key == 1_000 else None], "part": ["x"], ROW_MARKER: [4]})
+            fresh = fresh.set_column(1, "l", fresh["l"].cast(pa.string()))
+            partial = pa.table({"id": [key], ROW_MARKER: [4], UNCHANGED: [["l", "part"]]})
+            target, mirror.target = mirror.target, replace(mirror.target, constraints=())
+            mirror.apply(engine, [unit(place, number, fresh)], 4)
+            mirror.target = target
+            error = mirror.apply(engine, [unit(place, number + 10, partial)], 4).error
+            if (error.code if error else "") != ("" if key == 1_000 else "constraint-violated"):
+                yield f"a constraint on the complete row: {error}"
 
 
 def _target(folder: Path, keys: tuple[str, ...], options: dict[str, Any]) -> Any:

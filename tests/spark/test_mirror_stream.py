@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from tests.databases import Database
@@ -62,6 +62,27 @@ def until(holds: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.2)
 
 
+def listening() -> Any:
+    """A listener that keeps the ends of queries, and how many change files each batch brought."""
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        ended: ClassVar[list[str]] = []
+        arrived: ClassVar[list[int]] = []
+
+        def onQueryStarted(self, event: Any) -> None: ...
+
+        def onQueryProgress(self, event: Any) -> None:
+            self.arrived.append(event.progress.numInputRows)
+
+        def onQueryIdle(self, event: Any) -> None: ...
+
+        def onQueryTerminated(self, event: Any) -> None:
+            self.ended.append(str(event.id))
+
+    return Listener()
+
+
 def test_each_start_is_a_pass(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
     """With its checkpoint, after a batch that Spark repeats, and with another checkpoint. A bad table stops alone."""
     orders, wrong = landing.table("orders"), landing.table("wrong")
@@ -97,6 +118,8 @@ def test_a_query_is_stopped_in_a_batch_and_goes_on(
         orders.insert([{"id": number}])
     stream = lakemirror.spark.mirror(spark, tmp_path / "shop", batch_files=1)
     stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="50 milliseconds")
+    listener = listening()
+    spark.streams.addListener(listener)
     query = stream.start()
     assert query.name == "lakemirror: shop"
     until(lambda: (tmp_path / "shop/Tables/orders/_delta_log").is_dir() and len(ids(tmp_path)) > 0, query)
@@ -111,6 +134,11 @@ def test_a_query_is_stopped_in_a_batch_and_goes_on(
     until(lambda: (tmp_path / "shop/Tables/sales/customers/_delta_log").is_dir() and len(ids(tmp_path)) == 151, query)
     query.stop()
     assert ids(tmp_path) == list(range(151))
+    deadline = time.monotonic() + 100
+    while len(listener.ended) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    spark.streams.removeListener(listener)
+    assert len(listener.ended) == 2 and sum(listener.arrived) >= 2
 
 
 KILLS = ("apply.before-commit", "apply.after-commit")

@@ -15,6 +15,7 @@ import pytest
 from tests.databases import Database
 from tests.object_stores import moto
 
+import lakemirror.spark
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.storage import connections
@@ -170,3 +171,19 @@ def test_a_stream_reads_from_anywhere(session: SparkSession, tmp_path: Path, pla
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
         assert sorted(row.id for row in session.read.parquet(str(tmp_path / "out")).collect()) == [*range(number + 1)]
+
+
+def test_a_database_anywhere_is_mirrored_by_a_query(session: SparkSession, tmp_path: Path, place: Place) -> None:
+    """A folder and a bucket; a service mirrors by itself."""
+    if place.address.startswith("https://"):
+        pytest.skip("a service mirrors its databases by itself")
+    checkpoint = str(tmp_path / "checkpoint")
+    publish = publish_each_batch(f"{place.address}/orders", "clicks", mode="insert", **place.options)
+    for number in (0, 1):
+        publish(session.range(number, number + 1), number)
+        stream = lakemirror.spark.mirror(session, place.address, **place.options).trigger(availableNow=True)
+        query = stream.option("checkpointLocation", checkpoint).start()
+        query.awaitTermination()
+        found = place.database.bag("orders", ["id"]).elements()
+        assert sorted(row[0] for row in found) == [*range(number + 1)]
+        assert query.lastProgress["numInputRows"] == number + 1

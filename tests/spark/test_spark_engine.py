@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = Path(__file__).with_name("engine_scenario.py")
-VERSIONS = {"3.5": "3.5.7", "4.0": "4.0.5", "4.1": "4.1.4"}  # of 3.5.8 and 3.5.9 no Connect jar is published
+VERSIONS = {"3.5": "3.5.7", "4.0": "4.0.5", "4.1": "4.1.4", "4.3": "4.3.0"}
+# of 3.5.8 and 3.5.9 no Connect jar is published
 BESIDE = ("pyarrow", "numpy>=2", "pandas<3", "pyroaring", "setuptools", "typer<0.26", "click<9", "rich")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -140,8 +141,13 @@ def outcome(python: Path, folder: Path, *remote: str) -> Any:
 
 
 @contextmanager
-def connect_server(python: Path, home: Path, folder: Path, packages: str = "") -> Iterator[str]:
-    """The address of a Connect server of this Spark. Its Python does not have lakemirror on its path."""
+def connect_server(
+    python: Path, home: Path, folder: Path, packages: str = "", more: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The address of a Connect server of this Spark. Its Python does not have lakemirror on its path.
+
+    `more`: options.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -149,7 +155,7 @@ def connect_server(python: Path, home: Path, folder: Path, packages: str = "") -
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "2", **(more or {}),
     }  # fmt: skip
     words = [word for key, value in options.items() for word in ("--conf", f"{key}={value}")]
     words += ["--packages", packages] if packages else []

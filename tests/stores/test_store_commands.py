@@ -18,8 +18,9 @@ from tests.object_stores import SECRET, StoreServer, for_delta_rs
 
 from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
-from lakemirror.delta.protocol import MAPPING, features_of, protocol_of
+from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import with_mapping
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections

@@ -119,3 +119,24 @@ def test_the_command_publishes_into_a_bucket(database: Database, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     database.sync()
     assert sum(database.bag("orders").values()) == 2
+
+
+def test_a_cut_is_declared_and_reached(database: Database) -> None:
+    """Also a truncated table, whose file has the number of an earlier one."""
+    bank = landing(database)
+    a, b = bank.table("a", keys=["id"]), bank.table("b", keys=["id"], schema="s")
+    for number in range(3):
+        a.upsert([{"id": 1, "v": number}])
+        b.upsert([{"id": 1, "v": -number}])
+        bank.cut()
+    a.upsert([{"id": 1, "v": 9}])
+    database.sync()
+    b.recreate()
+    b.load([{"id": 1, "v": 7}])
+    bank.cut(["s.b"])
+    found = list(database.opened().cuts())
+    assert [cut.is_complete for cut in found] == [False, True, True, True]
+    assert found[1].versions == {"a": 2, "s.b": 2} and found[3].versions == {"a": 0, "s.b": 0}
+    database.sync()
+    assert database.opened().cut().versions == {"s.b": 3}
+    assert database.opened().cut(1).versions == {"a": 0, "s.b": 0}

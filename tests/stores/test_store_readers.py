@@ -10,7 +10,10 @@ from tests.databases import Database
 from tests.landing import MARKER
 from tests.object_stores import StoreServer, for_delta_rs
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
+from lakemirror.storage.connections import give_options
+from lakemirror.table_query import Query, tables_to_query
 
 
 @pytest.fixture
@@ -61,3 +64,15 @@ def test_duckdb_reads(table: Database) -> None:
     )
     rows = session.execute(f"select id, v from delta_scan('{table.table('orders')}') order by id").fetchall()
     assert rows == [(1, "a"), (2, "B")]
+
+
+def test_a_query_reads_the_tables_on_s3(table: Database) -> None:
+    pytest.importorskip("duckdb_extension_delta")
+    give_options(table.address, table.options)
+    tables = tables_to_query(table.address)
+    if not table.address.startswith("s3://"):
+        with pytest.raises(LakemirrorError, match="not in this store"):
+            Query(tables)
+        return
+    with Query(tables, table.options) as query:
+        assert "2 │ B" in query.text("select id, v from orders order by id")

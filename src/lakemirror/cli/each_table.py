@@ -20,6 +20,10 @@ from lakemirror.storage.place import Place, database_place, place
 if TYPE_CHECKING:
     from lakemirror.features.fleet import Outcome, State
 
+Named = Annotated[
+    str, typer.Option("--table", help="In place of the path: a name in the catalog of your Spark session.")
+]
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -31,6 +35,7 @@ class Selection:
     exclude: Annotated[list[str] | None, typer.Option(help="Not the tables whose path fits; repeatable.")] = None
     report: Annotated[str, typer.Option(help="Write every table's outcome to this .csv or .json file.")] = ""
     as_json: Json = False
+    named: Named = ""
 
     def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
@@ -112,4 +117,4 @@ def _json(outcome: Outcome) -> dict[str, Any]:
     return dict(result) if isinstance(result, dict) else dict(result.to_json())
 
 
-__all__ = ["Selection", "each_table"]
+__all__ = ["Named", "Selection", "each_table"]

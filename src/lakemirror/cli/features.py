@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.each_table import Selection, each_table
+from lakemirror.cli.each_table import Named, Selection, each_table
 from lakemirror.cli.options import Json, StorageOptions, with_groups
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
@@ -88,12 +88,16 @@ class DropOptions(ClientOptions):
 
 
 @app.command("list")
-def list_features(table: Table, as_json: Json = False, storage: StorageOptions = None, parallel: Parallel = 4) -> None:
+def list_features(
+    table: Table = "", named: Named = "", as_json: Json = False, storage: StorageOptions = None, parallel: Parallel = 4
+) -> None:
     """Show a table's features, whether they are in use, who enabled them and which features need them.
 
     Example: lakemirror features list shop/Tables/orders
     """
-    from lakemirror.features.feature_names import shown
+    from lakemirror.delta.feature_names import shown
+
+    table, _ = _path_or_name(table, named)
     from lakemirror.features.log_commit import existing
     from lakemirror.features.usage import usage_with_origin
 
@@ -117,9 +121,9 @@ def list_features(table: Table, as_json: Json = False, storage: StorageOptions =
 @app.command()
 @with_groups
 def plan(
-    table: Table,
     how: DropOptions,
     selection: Selection,
+    table: Table = "",
     drop: Annotated[str, typer.Option(help="The features to drop, with commas between them.")] = "",
     storage: StorageOptions = None,
     parallel: Parallel = 4,
@@ -128,16 +132,17 @@ def plan(
 
     Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
     """
-    act, tables = _planned(how.wish(drop)), selection.tables(table)
+    act = _planned(how.wish(drop))
+    tables = selection.tables(_path_or_name(table, selection.named)[0])
     each_table(tables, act, _print_plan, selection, parallel, judge=_state_of_plan, summed=bool(how.client))
 
 
 @app.command()
 @with_groups
 def drop(
-    table: Table,
     how: DropOptions,
     selection: Selection,
+    table: Table = "",
     features: Annotated[list[str] | None, typer.Argument(help="The features to drop.")] = None,
     yes: Yes = False,
     storage: StorageOptions = None,
@@ -148,10 +153,13 @@ def drop(
     Example: lakemirror features drop shop/Tables/orders deletionVectors --yes
 
     Example: lakemirror features drop shop --for duckdb --exclude "archive/*" --report drops.csv --yes
+
+    Example: lakemirror features drop --table sales.orders deletionVectors --yes
     """
+    table, features = _path_or_name(table, selection.named, features or ())
     from lakemirror.features.fleet import act_on_each, summary
 
-    wish, tables = how.wish(",".join(features or ())), selection.tables(table)
+    wish, tables = how.wish(",".join(features)), selection.tables(table)
     if not yes:
         act = _planned(wish)
         if len(tables) == 1:
@@ -166,8 +174,9 @@ def drop(
 
 @with_groups
 def compat(
-    table: Table,
     clients: ClientOptions,
+    table: Table = "",
+    named: Named = "",
     as_json: Json = False,
     storage: StorageOptions = None,
     parallel: Parallel = 4,
@@ -179,10 +188,11 @@ def compat(
     from lakemirror.features.compatibility import Verdict, verdicts
     from lakemirror.features.log_commit import existing
 
-    named = clients.named()
+    table, _ = _path_or_name(table, named)
+    wanted = clients.named()
 
     def act(path: Place) -> list[Verdict]:
-        return verdicts(existing(path), named or None)
+        return verdicts(existing(path), wanted or None)
 
     def text(found: list[Verdict]) -> None:
         for verdict in found:
@@ -195,7 +205,7 @@ def compat(
     selection = Selection(as_json=as_json)
     results = each_table(selection.tables(table), act, text, selection, parallel)
     modes = ["read"] if clients.mode == "read" else ["read", "write"]
-    if named and any(getattr(v, m) != "yes" for result in results for v in result for m in modes):
+    if wanted and any(getattr(v, m) != "yes" for result in results for v in result for m in modes):
         raise typer.Exit(3)
 
 
@@ -241,9 +251,9 @@ def _drop_all(
 
 def _check_present(table: Place, wish: Wish) -> None:
     """Raises `feature-absent` for a feature that a table neither has nor has lost by a drop."""
+    from lakemirror.delta.feature_names import features_of
     from lakemirror.delta.log import latest_commits
     from lakemirror.features.catalogue import find
-    from lakemirror.features.feature_names import features_of
     from lakemirror.features.log_commit import existing
 
     name = find(wish.features[0]).name
@@ -256,6 +266,21 @@ def _check_present(table: Place, wish: Wish) -> None:
             if info.get("operation") == "DROP FEATURE" and name in dropped.strip('"').split(", "):
                 return
     raise LakemirrorError("feature-absent", f"{table} does not have {name}", table=str(table))
+
+
+def _path_or_name(table: str, named: str, more: Sequence[str] | None = None) -> tuple[str, list[str]]:
+    """The path of the table, and the arguments after it; None: there are none.
+
+    `named`: the name of the table in the catalog of the Spark session; the first argument is then not its path.
+    LakemirrorError `table-unreadable`, and those of Spark's start.
+    """
+    if (not table and not named) or (table and named and more is None):
+        raise typer.BadParameter("name a table: its path, or --table and its name in a catalog")
+    if not named:
+        return table, list(more or ())
+    from lakemirror.features.catalog_names import path_of
+
+    return path_of(_session(), named), [each for each in (table, *(more or ())) if each]
 
 
 _one_at_a_time = threading.Lock()
@@ -292,7 +317,7 @@ def _planned(wish: Callable[[Snapshot], Wish]) -> Callable[[Place], Plan]:
 
 
 def _print_plan(plan: Plan, out: Any = None) -> None:
-    from lakemirror.features.feature_names import shown
+    from lakemirror.delta.feature_names import shown
 
     def line(text: str) -> None:
         print(text, file=out or sys.stdout)

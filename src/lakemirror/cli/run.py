@@ -19,6 +19,10 @@ def run(
     engine: EngineOptions,
     storage: StorageOptions = None,
     verbose: Verbose = False,
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Answer /metrics, /livez, /readyz there: 127.0.0.1:9464."),
+    ] = "",
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
 ) -> None:
     """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then wait a few seconds for running commits.
@@ -30,6 +34,8 @@ def run(
     Example: lakemirror run shop
 
     Example: lakemirror run shop --log-format json
+
+    Example: lakemirror run shop --listen 127.0.0.1:9464
     """
     with importing():
         from lakemirror.api import MirroredDatabase
@@ -44,6 +50,10 @@ def run(
     try:
         opened = MirroredDatabase(database, **engine.settings)
         said.started(opened.settings)
+        if listen:
+            from lakemirror.cli.run_listener import listen as answer
+
+            said.listening(answer(listen, opened, database.absolute().name))
         _, number = supervised(lambda stop: opened.run(stop, said), abandon, said.stopping)
     except LakemirrorError as error:
         said.ended_by(error)

@@ -53,6 +53,9 @@ class RunLog:
         text = f"lakemirror {__version__} runs {database} with engine {settings.engine}{where}"
         self._say("started", text, version=__version__, database=database, engine=settings.engine, pid=os.getpid())
 
+    def listening(self, address: str) -> None:
+        self._say("listening", f"metrics at http://{address}/metrics", address=address)
+
     def applied(self, name: TableName, applied: Applied) -> None:
         batch = applied.batch
         files, rows = counted(len(batch.files), "file"), counted(batch.rows, "change")

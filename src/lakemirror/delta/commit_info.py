@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit
-from lakemirror.delta.protocol import features_of
 from lakemirror.delta.statistics import record_count
 from lakemirror.errors import LakemirrorError
 

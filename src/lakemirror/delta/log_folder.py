@@ -191,9 +191,11 @@ class RecentLog:
         """`counts_for`: seconds after which the log is listed again, at least."""
         self._table = Path(table)
         self._pointer_path = self._table / "_delta_log/_last_checkpoint"
+        self._in_log = self._pointer_path.with_name
         self._counts_for = counts_for
         self._log: Log | None = None
         self._newest: _Identity | None = None
+        self._paths = self._table, self._table  # of the newest commit and of the one after it
         self._pointer: _Identity | None = None
         self._counts_until = 0.0
 
@@ -208,28 +210,30 @@ class RecentLog:
         self._log = None
 
     def _listed(self) -> Log | None:
-        begun = time.monotonic()
+        begun, self._newest = time.monotonic(), None
         pointer = _identity(self._pointer_path)
         log = list_log(self._table)
         if log is None or log.version not in log.commits:
             return log
-        self._pointer, self._newest = pointer, _identity(log.commits[log.version])
+        version = log.version
+        self._paths = self._in_log(f"{version:020}.json"), self._in_log(f"{version + 1:020}.json")
+        self._pointer, self._newest = pointer, _identity(self._paths[0])
         now = time.monotonic()
         self._counts_until = now + max(self._counts_for, _SHARE * (now - begun))
         return _end(replace(log, newest=self._newest))
 
     def _continued(self, log: Log) -> Log | None:
         """The known log with what came since; None if it must be listed."""
-        version = log.version
-        if version not in log.commits or self._newest is None:
-            return None
+        version, (newest, following) = log.version, self._paths
         pointer = _identity(self._pointer_path)  # before the commits: a checkpoint is newer than its commit
-        if _identity(log.commits[version]) != self._newest:
+        if self._newest is None or _identity(newest) != self._newest:
             return None
-        while (found := _identity(commit_path(log.folder, version + 1))) is not None:
+        while (found := _identity(following)) is not None:
             version, self._newest = version + 1, found
+            newest, following = following, self._in_log(f"{version + 1:020}.json")
         if version > log.version:
             log = replace(log.with_commits_to(version), newest=self._newest)
+            self._paths = newest, following
         if pointer != self._pointer:
             checkpoint = self._pointed(log)
             if checkpoint is None:

@@ -10,9 +10,11 @@ Source: Delta protocol, "Table Features", "Feature Names", "Valid Feature Names 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lakemirror.delta.feature_names import features_of, implied, lowest
 from lakemirror.delta.log import Protocol
 from lakemirror.delta.schema import TYPE_CHANGES, fields_of
 
@@ -25,10 +27,6 @@ WIDENING = "delta.enableTypeWidening"
 _DEFAULT = "CURRENT_DEFAULT"
 _CONSTRAINT = "delta.constraints."
 
-_LEGACY = {  # the features that each writer version adds
-    2: ("appendOnly", "invariants"), 3: ("checkConstraints",), 4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",), 6: ("identityColumns",),
-}  # fmt: skip
 _READER_FEATURES = {
     "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
     "vacuumProtocolCheck", "variantType", "variantType-preview", "variantShredding-preview", "catalogManaged",
@@ -74,23 +72,20 @@ def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> 
 
     `before`: the table's current protocol, None for a new table. Returns `before` if nothing has to be added.
     """
-    had = features_of(before) if before else frozenset(_LEGACY[2])
-    wanted = frozenset(_needed(metadata))
+    had = features_of(before) if before else implied(1, 2)
+    wanted = _needed(metadata)
     if before is not None and wanted <= had:
         return before
     features = had | wanted
-    readers = features & _READER_FEATURES
-    if readers - {"columnMapping"} or (before is not None and before.reader >= 3):
-        return Protocol(3, 7, readers, features)
-    reader = max(2 if readers else 1, before.reader if before else 1)
-    writer = next((version for version in _LEGACY if _implied(version) == features), 7)
-    return Protocol(reader, writer, None, features if writer == 7 else None)
-
-
-def features_of(protocol: Protocol) -> frozenset[str]:
-    """The features of a protocol: those it names, or those that its writer version implies."""
-    named = (protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())
-    return named if protocol.writer >= 7 else named | _implied(protocol.writer)
+    if before is not None and before.reader >= 3:
+        return Protocol(3, 7, features & _READER_FEATURES, features)
+    found = lowest(features, _READER_FEATURES)
+    if before is None:
+        return found
+    reader = max(found.reader, before.reader)
+    if before.writer <= found.writer < 7 and implied(reader, found.writer) == features:
+        return replace(found, reader=reader)
+    return Protocol(reader, 7, found.reader_features, features)
 
 
 def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -> Unsupported | None:
@@ -134,7 +129,8 @@ def append_only_property(metadata: Mapping[str, Any]) -> Unsupported | None:
     return Unsupported(f"the property {APPEND_ONLY} forbids deleting rows", "appendOnly", "table-append-only")
 
 
-def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _needed(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """The features that a table's properties and columns need."""
     configuration = metadata.get("configuration") or {}
     schema = metadata["schemaString"]
     named = {feature for key, feature in _SWITCHES.items() if configuration.get(key, "").lower() == "true"}
@@ -148,10 +144,5 @@ def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:
         "timestampNtz": '"timestamp_ntz"' in schema,
         "v2Checkpoint": configuration.get("delta.checkpointPolicy") == "v2",
     }
-    for feature in named | {feature for feature, is_there in marks.items() if is_there}:
-        yield feature
-        yield from _NEEDS.get(feature, ())
-
-
-def _implied(writer: int) -> frozenset[str]:
-    return frozenset(feature for version, names in _LEGACY.items() if version <= writer for feature in names)
+    needed = named | {feature for feature, is_there in marks.items() if is_there}
+    return frozenset(needed).union(*(_NEEDS.get(feature, ()) for feature in needed))

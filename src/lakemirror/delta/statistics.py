@@ -81,11 +81,6 @@ def with_loose_bounds(stats: str) -> str:
     return exact_json.replaced(stats, "tightBounds", False)
 
 
-def statistics_text(stats: Mapping[str, Any]) -> str:
-    """Statistics as the `stats` text of an `add` action: JSON with exact numbers."""
-    return exact_json.text(dict(stats))
-
-
 def statistics(
     source: Any,
     columns: Sequence[Column],

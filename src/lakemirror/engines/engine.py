@@ -38,7 +38,12 @@ less than twice as long for 122 MiB.
 WHILE_STARTING = 256 << 20
 """Most decoded bytes of a batch while Spark starts, so that much is left for it."""
 
-STARTING, READY = "starting", "ready"
+PAYS_FROM = 4
+"""So many times the bytes that start Spark must still wait when it is ready. The first tasks of a Spark that has done
+nothing yet cost as much CPU time as 1.3 GiB by the local engine on the same machine, and its start as much again.
+"""
+
+STARTING, READY, COLD = "starting", "ready", "cold"
 
 
 class Engine(Protocol):
@@ -70,7 +75,7 @@ class Preference(NamedTuple):
 
     `engine`: one of `ENGINES`. `spark_given`: a session, a master or a Connect address is configured. `from_bytes`: the
     setting `spark_from_bytes`; 0: the default. `waiting`: decoded bytes that wait in all tables. `spark`: STARTING,
-    READY, or why it does not run; empty: nothing has asked for it.
+    COLD (it runs and has done nothing yet), READY, or why it does not run; empty: nothing has asked for it.
     """
 
     engine: str = AUTO
@@ -109,12 +114,17 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
         if bytes >= preference.uses_from:
             return Choice(SPARK, f"the batch has {_size(bytes)}, Spark is used from {_size(preference.uses_from)}")
         return Choice(LOCAL, f"the batch has {_size(bytes)}, less than {_size(preference.uses_from)}")
-    waiting = _size(max(bytes, preference.waiting))
+    waits, starts = max(bytes, preference.waiting), preference.from_bytes or FROM_BYTES
+    waiting = _size(waits)
+    if preference.spark == COLD:
+        if waits >= PAYS_FROM * starts and bytes >= preference.uses_from:
+            return Choice(SPARK, f"{waiting} wait, and Spark has started")
+        return Choice(LOCAL, f"{waiting} wait, the first tasks of Spark pay from {_size(PAYS_FROM * starts)}")
     if preference.spark == STARTING:
         return Choice(LOCAL, f"{waiting} wait, and Spark is starting for the batches after this one")
     if preference.spark:
         return Choice(LOCAL, f"{waiting} wait, and Spark cannot help: {preference.spark}")
-    return Choice(LOCAL, f"{waiting} wait, Spark is started from {_size(preference.from_bytes or FROM_BYTES)}")
+    return Choice(LOCAL, f"{waiting} wait, Spark is started from {_size(starts)}")
 
 
 def _size(bytes: int) -> str:
@@ -142,15 +152,15 @@ class Engines:
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
         self._background: BackgroundStart | None = None
+        self._is_cold = True  # Spark has done nothing yet
 
     def get(self, name: str) -> Engine:
         """The engine of this name, `local` or `spark`. Only calls for `spark` wait for Spark's start."""
         if name != SPARK:
             return self._local
-        with self._starting:
-            if self._by_spark is None:
-                self._by_spark = self._spark()
-            return self._by_spark
+        engine = self._started()
+        self._is_cold = False
+        return engine
 
     def preference(self, waiting: int) -> Preference:
         """What is known before a batch is planned. `waiting`: decoded bytes in all tables; if they are many, `auto`
@@ -163,12 +173,13 @@ class Engines:
             from lakemirror.engines.background_start import BackgroundStart
 
             with _making:
-                self._background = self._background or BackgroundStart(self._settings, lambda: self.get(SPARK))
+                self._background = self._background or BackgroundStart(self._settings, self._started)
         background, spark = self._background, READY if self._by_spark is not None else ""
         if background is not None:
             if is_much:
                 background.ask()
-            spark = STARTING if background.is_starting else READY if background.is_ready else background.reason
+            ready = COLD if self._is_cold else READY
+            spark = STARTING if background.is_starting else ready if background.is_ready else background.reason
         return preference._replace(waiting=waiting, spark=spark)
 
     def goes_on_without_spark(self, error: LakemirrorError, begun: float, *, is_gone: bool) -> bool:
@@ -181,7 +192,7 @@ class Engines:
         if not self._background.give_up(error, begun):
             return False
         with self._starting:
-            self._by_spark = None
+            self._by_spark, self._is_cold = None, True
         return True
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
@@ -189,6 +200,12 @@ class Engines:
         if self.index is not None:
             for add in adds:
                 self.index.want(add, target)
+
+    def _started(self) -> Engine:
+        with self._starting:
+            if self._by_spark is None:
+                self._by_spark = self._spark()
+            return self._by_spark
 
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine

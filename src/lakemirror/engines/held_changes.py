@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.fill_values import Fills
 from lakemirror.engines.kernels.read import read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
-from lakemirror.engines.unit_kernels import changes_of, work_schema
+from lakemirror.engines.unit_kernels import changes_of, names_of, work_schema
 from lakemirror.engines.units import Shared
 from lakemirror.keys.key_index import Each
 from lakemirror.keys.key_values import whole_numbers
@@ -28,18 +29,23 @@ class TooMuch(Exception):
 
 
 class HeldChanges(NamedTuple):
-    """The changes of a batch, in their order. `parts`: rows of some change files each. `markers`: of all rows."""
+    """The changes of a batch, in their order. `parts`: rows of some change files each. `markers`: of all rows.
+
+    `names`: the columns that each row leaves unchanged; None if no file has partial rows.
+    """
 
     parts: tuple[pa.Table, ...]
     markers: np.ndarray
+    names: pa.ChunkedArray | None = None
 
     @staticmethod
     def read(work: RowWork, shared: Shared, most_bytes: int, each: Each) -> HeldChanges:
         """Reads all changes. TooMuch if they need more than `most_bytes`. `each`: a `map` for several threads."""
         allowance = MemoryBudget(most_bytes)
         read = list(each(lambda units: _read(units, shared, allowance), _shares(work.changes)))
-        read = read or [(work_schema(work.target).empty_table(), np.zeros(0, np.int8))]
-        return HeldChanges(tuple(rows for rows, _ in read), np.concatenate([markers for _, markers in read]))
+        read = read or [(work_schema(work.target).empty_table(), np.zeros(0, np.int8), [])]
+        names = pa.chunked_array([each for one in read for each in one[2]], pa.string()) if work.partial else None
+        return HeldChanges(tuple(one[0] for one in read), np.concatenate([one[1] for one in read]), names)
 
     def keys(self, target: Target) -> pa.Table:
         """The keys of all changes."""
@@ -57,6 +63,14 @@ class HeldChanges(NamedTuple):
             part.take(whole_numbers(positions[begin:end] - first))
             for part, begin, end, first in zip(self.parts, begins, cut, firsts, strict=True)
         ).combine_chunks()
+
+    def filled(self, fills: Fills) -> HeldChanges:
+        """The same changes, with the values that partial rows take from elsewhere."""
+        parts, begin = [], 0
+        for part in self.parts:
+            parts.append(fills.filled(part, np.arange(begin, begin + part.num_rows)))
+            begin += part.num_rows
+        return self._replace(parts=tuple(parts))
 
 
 def slices(rows: pa.Table) -> list[pa.Table]:
@@ -78,25 +92,33 @@ def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
     return shares
 
 
-def _read(units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
-    """The rows of some units and their markers, in order; those of many small units together in one batch."""
+def _read(
+    units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget
+) -> tuple[pa.Table, np.ndarray, list[pa.Array]]:
+    """The rows of some units, their markers and what partial rows name, in order; many small units in one batch."""
     if len(units) > 1:
         together = read_together(units, shared)
         if together is not None:
             if not allowance.take(together.rows.nbytes):
                 raise TooMuch
-            return pa.Table.from_batches([together.rows]), together.marker
-    parts, markers = [], [np.zeros(0, np.int8)]
+            return (
+                pa.Table.from_batches([together.rows]),
+                together.marker,
+                [names_of(together)] if shared.partial else [],
+            )
+    parts, markers, names = [], [np.zeros(0, np.int8)], []
     for unit in units:
         for changes in changes_of(unit, shared, waits=True):
             if not allowance.take(changes.rows.nbytes):
                 raise TooMuch
             parts.append(changes.rows)
             markers.append(changes.marker)
+            if shared.partial:
+                names.append(names_of(changes))
     if not parts:
-        return work_schema(shared.target).empty_table(), markers[0]
+        return work_schema(shared.target).empty_table(), markers[0], names
     rows = pa.Table.from_batches(parts)
-    return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers)
+    return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers), names
 
 
 __all__ = ["HeldChanges", "TooMuch", "slices"]

@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
-from lakemirror.engines.row_work import MARKER, ROW, RowWork, Target
+from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together
+from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
 from lakemirror.engines.unit_kernels import work_schema
 from lakemirror.engines.units import KEPT, TouchedFile
 from lakemirror.keys.key_values import whole_numbers
@@ -34,11 +36,16 @@ class NetEffect:
     """The net effect of a batch.
 
     `flags`: one byte for each change, as in `ChangeFiles`. `touched`: the candidates with deleted rows, by their
-    number; with a change data feed, or without deletion vectors, only live rows are among the deleted ones.
+    number; with a change data feed, or without deletion vectors, only live rows are among the deleted ones. `partial`:
+    the partial rows, None without any. `found`: the table's rows with the keys of `partial.firsts`, as of `with_keys`.
+    `fills`: the values that they take from elsewhere, once they are read.
     """
 
     flags: np.ndarray
     touched: Mapping[int, TouchedFile] = field(default_factory=dict)
+    partial: PartialRows | None = None
+    found: pa.Table | None = None
+    fills: Fills | FillRequest | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +54,19 @@ class Folded:
 
     `flags`: one byte for each change: KEPT or 0. `deletes`: the keys whose rows in the table are deleted; empty if the
     table has no candidates. `replaced`: of the inserted rows the first one of each key that is also deleted: its key,
-    and its position among the changes as ROW. Only for the change data feed.
+    and its position among the changes as ROW. Only for the change data feed. `partial`: as of `NetEffect`.
     """
 
     flags: np.ndarray
     deletes: pa.Table | Spill
     replaced: pa.Table
+    partial: PartialRows | None = None
 
 
-def fold(work: RowWork, keys: pa.Table, markers: np.ndarray) -> Folded:
-    """The net effect of all changes, in memory, from their keys and markers."""
+def fold(work: RowWork, keys: pa.Table, markers: np.ndarray, names: pa.ChunkedArray | None = None) -> Folded:
+    """The net effect of all changes, in memory, from their keys and markers. `names`: what partial rows leave out."""
     flags = np.zeros(len(markers), np.uint8)
-    return Folded(flags, *_fold(work, keys, markers, np.arange(len(markers)), flags))
+    return Folded(flags, *_fold(work, keys, markers, np.arange(len(markers)), flags, names))
 
 
 @contextmanager
@@ -111,10 +119,13 @@ def _fold_buckets(
     schema = work_schema(work.target, work.target.keys)
     deletes, replaced = [schema.empty_table()], [schema.append(pa.field(ROW, pa.int64())).empty_table()]
     spill: Spill | None = None
+    partial: list[PartialRows] = []
     for table in tables:
         keys = table.select(list(work.target.key_columns)).combine_chunks()
         positions, markers = (np.asarray(table[name].combine_chunks()) for name in (ROW, MARKER))
-        gone, firsts = _fold(work, keys, markers, positions, flags)
+        names = table[NAMES] if work.partial else None
+        gone, firsts, part = _fold(work, keys, markers, positions, flags, names)
+        partial += [part] if part is not None else []
         deletes.append(gone)
         replaced.append(firsts)
         if spill is None and buckets > 1 and sum(each.nbytes for each in deletes) > memory // 8:
@@ -123,19 +134,24 @@ def _fold_buckets(
             for gone in deletes:
                 spill.add(gone)
             deletes = []
-    return Folded(flags, pa.concat_tables(deletes) if spill is None else spill, pa.concat_tables(replaced))
+    found = together(partial) if partial else None
+    return Folded(flags, pa.concat_tables(deletes) if spill is None else spill, pa.concat_tables(replaced), found)
 
 
 def _fold(
-    work: RowWork, keys: pa.Table, markers: np.ndarray, positions: np.ndarray, flags: np.ndarray
-) -> tuple[pa.Table, pa.Table]:
-    """Folds all changes of some keys. Sets their flags; returns `deletes` and `replaced` as in `Folded`."""
+    work: RowWork, keys: pa.Table, markers: np.ndarray, positions: np.ndarray, flags: np.ndarray,
+    names: pa.ChunkedArray | None = None,
+) -> tuple[pa.Table, pa.Table, PartialRows | None]:  # fmt: skip
+    """Folds all changes of some keys. Sets their flags; returns `deletes`, `replaced` and `partial` as in `Folded`."""
     feed = work.target.feed and bool(work.candidates)
     places = fold_places(keys, markers, with_firsts=feed)
     flags[positions[places.kept]] = KEPT
     deletes = keys.take(whole_numbers(places.deletes)) if work.candidates else keys.slice(0, 0)
     replaced = keys.take(whole_numbers(places.firsts)) if feed else keys.slice(0, 0)
-    return deletes, replaced.append_column(ROW, pa.array(positions[places.firsts], pa.int64()))
+    partial = None
+    if names is not None and names.null_count < len(names):
+        partial = partial_rows(keys, markers, names, places.kept, positions)
+    return deletes, replaced.append_column(ROW, pa.array(positions[places.firsts], pa.int64())), partial
 
 
 def _buckets(size: int, memory: int) -> int:

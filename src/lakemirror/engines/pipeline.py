@@ -25,11 +25,24 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
-from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
+from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
-from lakemirror.engines.units import UPDATE, DataFiles, Shared, TouchedFile, change_units, data_units, split
+from lakemirror.engines.units import (
+    KEPT,
+    UPDATE,
+    ChangeFiles,
+    DataFiles,
+    Shared,
+    TouchedFile,
+    change_units,
+    data_units,
+    split,
+)
 from lakemirror.errors import Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
@@ -94,7 +107,9 @@ class Pipeline(ABC):
         """The net effect of more keys than this process folds; None if it can fold them, unless it `must`."""
         return None
 
-    def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
+    def broken_constraint(
+        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
+    ) -> Rejected | None:
         """The first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
         return None
 
@@ -120,19 +135,24 @@ class Pipeline(ABC):
         if any(unit.bytes > 2 * self.unit_bytes for unit in work.changes):
             work = replace(work, changes=tuple(p for unit in work.changes for p in split(unit, self.unit_bytes)))
         target = work.target
-        shared = Shared(target, self.budget, work.append_only, work.default_marker, self.sizes)
+        shared = Shared(
+            target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial
+        )  # fmt: skip
         with self.held(work, shared) as held:
             if work.append_only or not target.key_columns:
                 return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
             if held is not None:
-                effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers))
+                effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers, held.names))
                 return self._write(work, shared, held, effect, written)
             apart = self.fold_apart(work, shared)
             if apart is not None:
                 return self._write(work, shared, None, apart, written)
-            scratch = self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
-            with fold_in_passes(work, self._keys(work, shared), scratch, self.fold_memory) as folded:
+            with fold_in_passes(work, self._keys(work, shared), self._scratch_of(target), self.fold_memory) as folded:
                 return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
+
+    def _scratch_of(self, target: Target) -> Path:
+        """The folder of keys and values that do not fit into memory."""
+        return self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
 
     # the net effect
 
@@ -171,11 +191,26 @@ class Pipeline(ABC):
             assert effect is not None
             return effect
         touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)}
+        found = self._with_keys(shared, folded.partial, touched) if touched and folded.partial is not None else None
         if touched and target.feed:
             touched = self._with_updates(shared, folded, touched)
         elif touched and not target.vectors:
             touched = only_live(touched, target)
-        return NetEffect(folded.flags, touched)
+        return NetEffect(folded.flags, touched, folded.partial, found)
+
+    def _with_keys(self, shared: Shared, partial: PartialRows, touched: dict[int, TouchedFile]) -> pa.Table | None:
+        """The table's rows that have the keys of `partial.firsts`; None for none."""
+        if not partial.firsts.num_rows:
+            return None
+        found = []
+        units = data_units(list(touched.values()), self.parallelism)
+        for files in self.carry("read deleted keys", unit_kernels.read_old_keys, shared, units):
+            for number, rows, old in files:
+                numbers = whole_numbers(np.full(len(rows), number))
+                found.append(
+                    with_keys(partial.firsts, old.append_column(FILE, numbers).append_column(ROW, whole_numbers(rows)))
+                )
+        return pa.concat_tables(found) if found else None
 
     def _with_updates(self, shared: Shared, folded: Folded, touched: dict[int, TouchedFile]) -> dict[int, TouchedFile]:
         """The live rows among the deleted ones, and which of them are updates. Sets the flags of their new rows.
@@ -200,8 +235,10 @@ class Pipeline(ABC):
     def _write(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
+        if effect.partial is not None and effect.fills is None:
+            return self._write_partial(work, shared, held, effect, written)
         target, touched = work.target, list(effect.touched.values())
-        adds = self._write_new(work, shared, held, effect.flags, written)
+        adds = self._write_new(work, shared, held, effect, written)
         if not touched:
             return RowResult(adds=tuple(adds))
         changes = self._write_feed(work, shared, held, effect, written) if target.feed else []
@@ -215,16 +252,63 @@ class Pipeline(ABC):
             adds=tuple(adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
         )
 
+    def _write_partial(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
+    ) -> RowResult:
+        """Completes the partial rows, then writes all."""
+        assert effect.partial is not None
+        newest = newest_rows(effect.found, work.candidates)
+        missing = missing_rows(effect.partial, newest)
+        if len(missing) and not work.null_if_missing:
+            bad = Bad(missing_row(work, int(missing[0])))
+            raise bad if held is not None else self.first_bad(work, shared, bad)
+        fills = self.fills_of(work, shared, held, effect.partial, newest)
+        if isinstance(fills, FillRequest):
+            shared = shared._replace(changes=ChangeFiles(0, work.changes))
+        elif held is not None:
+            held = held.filled(fills) if fills.size <= self.memory // 8 else None
+        result = self._write(work, shared, held, replace(effect, fills=fills), written)
+        return replace(result, missing=len(missing))
+
+    def fills_of(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+    ) -> Fills | FillRequest:
+        """The values that inserted rows take from earlier changes and from the table, or what units read for them."""
+
+        def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+            touched = [TouchedFile(number, add, rows) for number, add, rows in files]
+            units, its = data_units(touched, self.parallelism), shared._replace(names=tuple(names))
+            yield from self.carry("read unchanged values", unit_kernels.read_values, its, units)
+
+        def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
+            if held is not None:
+                yield held.rows(positions).select(list(names))
+                return
+            flags = np.zeros(work.rows, np.uint8)
+            flags[positions] = KEPT
+            units, its = (
+                change_units(work, flags, self.parallelism, self.unit_bytes),
+                shared._replace(names=tuple(names)),
+            )
+            try:
+                yield from self.carry("read values of changes", unit_kernels.read_given, its, units)
+            except Bad as bad:
+                raise self.first_bad(work, shared, bad) from bad
+
+        adds = dict(enumerate(work.candidates))
+        return read_fills(partial, newest, adds, old, given, self.memory // 8, self._scratch_of(work.target))
+
     def _write_new(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, flags: np.ndarray | None, written: list[Action]
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]
     ) -> list[Action]:
-        """Writes the inserted rows: those that are held, or else all changes are read again."""
+        """Writes the inserted rows (without an effect all): those that are held, or else all changes are read again."""
         step = "write rows"
-        rejected = self.broken_constraint(work, shared, flags) if work.target.constraints else None
+        flags, fills = (None, None) if effect is None else (effect.flags, effect.fills)
+        rejected = self.broken_constraint(work, shared, flags, fills) if work.target.constraints else None
         if rejected is not None:
             raise Bad(rejected)
         if held is None:
-            units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes)
+            units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
             return self._written(step, unit_kernels.write_kept, shared, units, written)
         kept = None if flags is None else np.flatnonzero(flags)
         rows = held.rows(kept)
@@ -242,7 +326,7 @@ class Pipeline(ABC):
             return self._written(step, unit_kernels.feed_held, shared, [unit], written)
         old_units = data_units(list(effect.touched.values()), self.parallelism)
         changes = self._written(step, unit_kernels.feed_old, shared, old_units, written)
-        units = change_units(work, effect.flags, self.parallelism, self.unit_bytes)
+        units = change_units(work, effect.flags, self.parallelism, self.unit_bytes, effect.fills)
         return changes + self._written(step, unit_kernels.feed_kept, shared, units, written)
 
     def _written(

@@ -24,8 +24,9 @@ from lakemirror.storage import Entry
 Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
-"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker. A table's
-columns may not have these names (`schema_evolution`).
+NAMES = "__lakemirror_names__"
+"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, and the
+columns that a partial row leaves out. A table's columns may not have these names (`schema_evolution`).
 """
 
 
@@ -37,7 +38,8 @@ class ChangeUnit:
     the table's change files. `columns`: from its footer. `constants`: values of columns from its partition folders.
     `row_groups`: those of the unit; None: all. `first_row`: number of the unit's first row in the file, from 0.
     `rows`, `bytes`: of the unit, according to the footer; the reader checks the number of rows.
-    `listed`: the file as the landing zone's listing showed it. In a store, this content is read or none.
+    `listed`: the file as the landing zone's listing showed it. In a store, this content is read or none. `known`: the
+    columns, in lower case, that its partial rows may name: those of the table with this file; None: all of the target.
     """
 
     path: str
@@ -50,6 +52,7 @@ class ChangeUnit:
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
     listed: Entry | None = None
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class RowWork:
 
     `append_only`: according to the footers, every change is an insert. If a row is not, the result is Rejected with
     `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
-    one. `candidates`: `add` actions of the data files that may hold a key of the batch.
+    one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
+    partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
+    Rejected.
     """
 
     target: Target
@@ -120,6 +125,8 @@ class RowWork:
     append_only: bool
     default_marker: int
     candidates: tuple[Action, ...] = ()
+    partial: bool = False
+    null_if_missing: bool = False
 
     @property
     def rows(self) -> int:
@@ -133,14 +140,16 @@ class RowResult:
 
     `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
-    replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `error`: if it is
-    set, all other fields are empty, and the written files are removed.
+    replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
+    many partial rows got NULLs, because there was no row with their key. `error`: if it is set, all other fields are
+    empty, and the written files are removed.
     """
 
     adds: tuple[Action, ...] = ()
     deleted: Mapping[str, pa.Array] = field(default_factory=dict)
     rewritten: tuple[str, ...] = ()
     changes: tuple[Action, ...] = ()
+    missing: int = 0
     error: Rejected | None = None
 
 

@@ -4,6 +4,7 @@
     read_rows      change files ─▶ nothing, or an error        read_old_keys  deleted rows ─▶ keys of the live ones
     write_kept     change files ─▶ data files                  write_without  data files ─▶ the same, without some rows
     feed_kept      change files ─▶ change feed                 feed_old       deleted rows ─▶ change feed
+    read_given     change files ─▶ values of some changes      read_values    data files ─▶ values of some rows
     write_held     rows in memory ─▶ data files                feed_held      both ─▶ change feed
 
 All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `Bad`.
@@ -23,12 +24,14 @@ import pyarrow as pa
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.decode import share_of
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
-from lakemirror.engines.row_work import MARKER, ROW, Action, ChangeUnit, Target, TargetColumn
-from lakemirror.engines.units import UPDATE, ChangeFiles, DataFiles, Shared
+from lakemirror.engines.row_work import MARKER, NAMES, ROW, Action, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
@@ -48,7 +51,8 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
-            parts.append(table.append_column(MARKER, pa.array(changes.marker)))
+            table = table.append_column(MARKER, pa.array(changes.marker))
+            parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
             size += parts[-1].nbytes
             if size > shared.budget.size // _PART_OF_MEMORY:
                 yield pa.concat_tables(parts)
@@ -92,12 +96,25 @@ def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
     yield found
 
 
+def read_given(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
+    """The values of the chosen changes in the columns `shared.names`."""
+    for rows, _ in kept_rows(shared, unit, checked=False):
+        yield pa.Table.from_batches([rows])
+
+
+def read_values(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
+    """The values of the chosen live rows of data files in the columns `shared.names`, by file and row."""
+    columns = [column for column in shared.target.columns if column.name in shared.names]
+    for file in unit.files:
+        yield from chosen_rows(file.add, shared.target, file.deleted, columns)
+
+
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
     """Writes the inserted rows as data files. If all rows are inserted, column chunks are copied where they can be."""
     step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
     sizes, adds = replace(shared.sizes, rows_a_file=step), list[Action]()
     try:
-        if unit.flags is None:
+        if unit.flags is None and not shared.partial:
             from lakemirror.engines.kernels.copy_chunks import copy_chunks  # few applies come here
 
             adds, left = copy_chunks(shared, unit.files, sizes)
@@ -167,8 +184,12 @@ def kept_rows(
 
     `encoded`: as for `read_changes`. `checked`: raises Bad for NULL in a NOT NULL column.
     """
+    fills = unit.fills
+    if isinstance(fills, FillRequest):
+        assert shared.changes is not None
+        fills = requested_fills(shared, fills, shared.changes)
     for begin, file in unit.begins():
-        for changes in changes_of(file, shared, encoded=encoded, waits=True):
+        for changes in changes_of(file, shared, shared.names or None, encoded=encoded, waits=True):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - file.first_row
             positions = np.arange(first, first + rows.num_rows)
@@ -176,11 +197,48 @@ def kept_rows(
                 kept = np.flatnonzero(unit.flags[first : first + rows.num_rows])
                 if len(kept) < rows.num_rows:
                     rows, positions = rows.take(whole_numbers(kept)), positions[kept]
-            if rows.num_rows and checked:
-                check_nulls(unit.files, shared.target, pa.Table.from_batches([rows]), positions)
-            if rows.num_rows:
-                yield rows, positions
+            for part, its in (
+                [(rows, positions)] if fills is None else _filled(rows, positions, unit.begin, fills, shared)
+            ):
+                if part.num_rows and checked:
+                    check_nulls(unit.files, shared.target, pa.Table.from_batches([part]), its)
+                if part.num_rows:
+                    yield part, its
+                del part
             del changes, rows  # before the next rows are decoded
+
+
+def _filled(
+    rows: pa.RecordBatch, positions: np.ndarray, begin: int, fills: Fills, shared: Shared
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows with the values that they take from elsewhere, so many at once that these fit into the memory."""
+    step = fills.at_once(share_of(shared.budget.size))
+    for first in range(0, rows.num_rows, step):
+        its = positions[first : first + step]
+        complete = fills.filled(pa.Table.from_batches([rows.slice(first, step)]), begin + its).combine_chunks()
+        for batch in complete.to_batches():
+            yield batch, its[: batch.num_rows]
+            its = its[batch.num_rows :]
+
+
+def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) -> Fills:
+    """The values of a request, read here. `changes`: all change files of the batch."""
+    memory = share_of(shared.budget.size)
+
+    def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+        unit = DataFiles(tuple(TouchedFile(number, add, rows) for number, add, rows in files))
+        return read_values(shared._replace(names=tuple(names)), unit)
+
+    def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
+        its = shared._replace(names=tuple(names))
+        for begin, file in changes.begins():
+            low, high = np.searchsorted(positions, [begin, begin + file.rows])
+            if low < high:
+                flags = np.zeros(file.rows, np.uint8)
+                flags[positions[low:high] - begin] = KEPT
+                yield from read_given(its, ChangeFiles(begin, (file,), flags))
+
+    return read_fills(request.partial, request.newest, request.adds, old, given, memory)
 
 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
@@ -226,6 +284,11 @@ def changes_of(
             raise Bad(changes)
         yield changes
         del changes  # before the next rows are decoded
+
+
+def names_of(changes: Changes) -> pa.Array:
+    """The columns that each change leaves unchanged, NULL for a complete row."""
+    return pa.nulls(len(changes.marker), pa.string()) if changes.unchanged is None else changes.unchanged
 
 
 def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:

@@ -8,6 +8,7 @@ Units are plain data. Threads get them as objects, Spark's tasks get them pickle
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.row_work import Action, ChangeUnit, RowWork, Target
 from lakemirror.keys.wanted_keys import WantedKeys
@@ -37,7 +39,9 @@ _Item = TypeVar("_Item")
 
 
 class Shared(NamedTuple):
-    """What all units of an apply share. `append_only`, `default_marker`: as in `RowWork`. `wanted`: keys to find."""
+    """What all units of an apply share. `append_only`, `default_marker`, `partial`: as in `RowWork`. `wanted`: keys to
+    find. `names`: columns to read. `changes`: all change files, for units that read values of changes themselves.
+    """
 
     target: Target
     budget: MemoryBudget
@@ -45,6 +49,9 @@ class Shared(NamedTuple):
     default_marker: int = INSERT
     sizes: FileSizes = SIZES
     wanted: WantedKeys | None = None
+    partial: bool = False
+    names: tuple[str, ...] = ()
+    changes: ChangeFiles | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +59,14 @@ class ChangeFiles:
     """Change files, and which of their rows are inserted.
 
     `begin`: the position of the first row among all changes of the batch. `flags`: one byte for each row (KEPT, UPDATE
-    or 0); None: all rows are inserted.
+    or 0); None: all rows are inserted. `fills`: the values that partial rows take from elsewhere, or what is read for
+    them.
     """
 
     begin: int
     files: tuple[ChangeUnit, ...]
     flags: np.ndarray | None = None
+    fills: Fills | FillRequest | None = None
 
     @property
     def rows(self) -> int:
@@ -97,12 +106,19 @@ class DataFiles:
     parts: int = 1
 
 
-def change_units(work: RowWork, flags: np.ndarray | None, parallelism: int, most: int) -> list[ChangeFiles]:
-    """The change files of a batch as units of at most about `most` bytes. `flags`: of all changes."""
+def change_units(
+    work: RowWork,
+    flags: np.ndarray | None,
+    parallelism: int,
+    most: int,
+    fills: Fills | FillRequest | None = None,
+) -> list[ChangeFiles]:
+    """The change files of a batch as units of at most about `most` bytes. `flags`, `fills`: of all changes."""
     units, begin = [], 0
     for group in groups_of(work.changes, parallelism, weight=lambda unit: unit.bytes + unit.rows, most=most):
         end = begin + sum(unit.rows for unit in group)
-        units.append(ChangeFiles(begin, tuple(group), None if flags is None else flags[begin:end]))
+        its = None if fills is None else fills.between(begin, end)
+        units.append(ChangeFiles(begin, tuple(group), None if flags is None else flags[begin:end], its))
         begin = end
     return units
 
@@ -111,7 +127,7 @@ def data_units(files: Sequence[TouchedFile], parallelism: int, *, in_parts: bool
     """Data files as units: small files together and, if `in_parts`, large files in parts."""
     units: list[DataFiles] = []
     for group in groups_of(files, parallelism, weight=lambda file: size_of(file.add)):
-        items = tuple(file._replace(add=_without_statistics(file.add)) for file in group)
+        items = tuple(file._replace(add=without_statistics(file.add)) for file in group)
         parts = -(-size_of(items[0].add) // _LARGE_FILE) if in_parts and len(items) == 1 else 1
         units += [DataFiles(items, part, parts) for part in range(max(1, parts))]
     return units
@@ -165,7 +181,7 @@ def split(unit: ChangeUnit, most: int) -> list[ChangeUnit]:
 def weight_of(unit: Any) -> int:
     """The bytes of a unit of any kernel: change files decoded, data files as stored, rows in memory."""
     if isinstance(unit, ChangeFiles):
-        return unit.bytes
+        return unit.bytes if unit.fills is None else sys.maxsize  # nobody knows how large filled values are
     if isinstance(unit, DataFiles):
         return sum(size_of(file.add) for file in unit.files) // unit.parts
     if isinstance(unit, tuple):
@@ -178,6 +194,6 @@ def size_of(add: Action) -> int:
     return int(add.get("size") or 0)
 
 
-def _without_statistics(add: Action) -> Action:
+def without_statistics(add: Action) -> Action:
     """An `add` action without its statistics, which no kernel needs."""
     return {name: value for name, value in add.items() if name != "stats"}

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import quote
 
 from lakemirror.delta.deletion_vectors import vector_path
+from lakemirror.delta.feature_names import features_of, pure, without
 from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME, READER_FEATURES, dependents
-from lakemirror.features.feature_names import features_of, pure, without
 from lakemirror.features.history import PROTECTED, clean_checkpoints, clean_since, is_met_by_readers
 from lakemirror.features.log_commit import Commit, metadata_action, newest_commit
 from lakemirror.features.usage import (

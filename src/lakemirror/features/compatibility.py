@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME, FEATURES, READER_FEATURES
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.usage import traits
 
 if sys.version_info >= (3, 11):

@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.checkpoint import write_checkpoint
+from lakemirror.delta.feature_names import shown
 from lakemirror.delta.log import Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features import cleaning, kernel_route
 from lakemirror.features.catalogue import BY_NAME
-from lakemirror.features.feature_names import shown
 from lakemirror.features.history import clean_checkpoints, clean_since, cut, retention, truncate
 from lakemirror.features.log_commit import commit, existing, newest_commit
 from lakemirror.features.plan import Obstacle, Plan, Step, Wish, make_plan

@@ -16,10 +16,10 @@ from typing import Any
 
 from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.commit_info import commit_info, newest_info
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Action, Metadata, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME
-from lakemirror.features.feature_names import features_of
 from lakemirror.storage.place import Place
 
 ATTEMPTS = 100

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from lakemirror.delta.feature_names import features_of, implied
 from lakemirror.delta.log import Snapshot
 from lakemirror.delta.log_folder import tables_below
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.features.catalogue import BY_NAME, dependents
 from lakemirror.features.compatibility import Client, blocking
-from lakemirror.features.feature_names import features_of, implied
 from lakemirror.features.plan import Wish
 from lakemirror.storage.place import Place, place
 

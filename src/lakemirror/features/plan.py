@@ -15,11 +15,11 @@ from typing import Any
 
 from lakemirror.delta.checksum import checksum_lies
 from lakemirror.delta.commit_info import ENGINE
+from lakemirror.delta.feature_names import features_of, lowest, needs_lists, pure, shown, without
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features import cleaning
 from lakemirror.features.catalogue import BY_NAME, READER_FEATURES, dependents, find
-from lakemirror.features.feature_names import features_of, lowest, needs_lists, pure, shown, without
 from lakemirror.features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
 from lakemirror.features.log_commit import check_writable
 from lakemirror.features.route import Route, route_of

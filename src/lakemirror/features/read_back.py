@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from lakemirror.delta.commit_info import ENGINE
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Metadata, Snapshot, read_commit
 from lakemirror.delta.statistics import record_count
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME
 from lakemirror.features.cleaning import RESTING
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.history import PROTECTED
 from lakemirror.features.usage import walk
 

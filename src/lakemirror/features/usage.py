@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit
 from lakemirror.features.catalogue import BY_NAME, dependents
-from lakemirror.features.feature_names import features_of
 from lakemirror.storage.place import opened, place
 
 _INVALID_IN_NAMES = set(" ,;{}()\n\t=")

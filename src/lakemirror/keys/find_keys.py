@@ -18,7 +18,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import RowGroup, opened, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import FILE, ROW, Action, Target
-from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.key_index import Each, KeyIndex, is_large
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import (
     Runs,
@@ -100,7 +100,8 @@ def search_files(
         each = map
     found = [(one.file[0], rows) for one, rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        kept = [(one.file, kept_keys(one.group, target, one.version)) for one in groups]
+        large = [one for one in groups if is_large(record_count(one.file[1]))]
+        kept = [(one.file, kept_keys(one.group, target, one.version)) for one in large]
         for add in dict(file for file, keys in kept if not isinstance(keys, Runs)).values():
             index.want(add, target)
     return found

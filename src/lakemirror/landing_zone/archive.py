@@ -25,6 +25,8 @@ QUARANTINABLE = frozenset(
         "file-unreadable",
         "file-too-large",
         "row-marker-misspelt",
+        "partial-row-invalid",
+        "partial-row-missing",
         "key-column-absent",
         "row-marker-invalid",
         "type-changed",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -49,7 +48,7 @@ def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
     if held is not None and held[0]() is footer:
         return list(held[1])
     try:
-        found = tuple(_file_columns(footer))
+        found = _file_columns(footer)
     except (ValueError, OSError, LookupError, RecursionError) as error:
         # pyarrow raises any of these for a broken schema; callers know one
         raise error if isinstance(error, pa.ArrowException) else pa.ArrowInvalid(str(error)) from error
@@ -222,18 +221,19 @@ def _digits(type_: str) -> tuple[int, int] | None:
     return precision - scale, scale
 
 
-def _file_columns(footer: pq.FileMetaData) -> Iterator[FileColumn]:
-    leaf, schema = 0, footer.schema
+def _file_columns(footer: pq.FileMetaData) -> tuple[FileColumn, ...]:
+    leaf, schema, columns = 0, footer.schema, []
     for field in schema.to_arrow_schema():
         kind = field.type
         if kind in _PLAIN:
-            yield FileColumn(field.name, kind, _SIMPLE[kind])
+            columns.append(FileColumn(field.name, kind, _SIMPLE[kind]))
             leaf += 1
             continue
         size = leaves(kind)
         encoding = _encoding(schema.column(leaf)) if size == 1 and not _is_nested(kind) else ""
-        yield _file_column(field.name, kind, encoding)
+        columns.append(_file_column(field.name, kind, encoding))
         leaf += size
+    return tuple(columns)
 
 
 def _file_column(name: str, arrow_type: pa.DataType, encoding: str) -> FileColumn:

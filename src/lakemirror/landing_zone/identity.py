@@ -13,6 +13,7 @@ import json
 import re
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from lakemirror.errors import LakemirrorError
@@ -158,6 +159,7 @@ def marker_place(name: TableName) -> str:
     return name.folder[len(LANDING_ZONE) + 1 :]
 
 
+@lru_cache(256)
 def parse_marker(content: bytes) -> Marker | None:
     """The content of a marker; None where it is invalid."""
     try:

@@ -22,8 +22,8 @@ from lakemirror.landing_zone.forgiving_json import (
     parse_json,
     shown,
 )
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 
-ROW_MARKER = "__rowMarker__"
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
 THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
@@ -192,7 +192,7 @@ def _key_columns(members: Members) -> tuple[str, ...]:
             message = f"{file_name(members.file)}: keyColumns holds an empty name, which was left out"
             members.warnings.append(Warned("key-name-empty", message, members.file))
             continue
-        if name == ROW_MARKER:
+        if name in NEVER_COLUMNS:
             raise members.wrong("keyColumns", name, "must name columns of the table")
         if name.lower() in seen:
             raise invalid(members.file, f"keyColumns names {shown(name)} twice")
@@ -288,7 +288,7 @@ def _columns(members: Members | None) -> tuple[DeclaredColumn, ...]:
     columns: dict[str, DeclaredColumn] = {}
     for number, item in enumerate(value):
         column = _column(members.wrap(f"Columns[{number}]", item))
-        if column.name == ROW_MARKER:
+        if column.name in NEVER_COLUMNS:
             continue  # never a column of the table; publishers need not list it
         if column.name.lower() in columns:
             raise invalid(members.file, f"SchemaDefinition.Columns names {shown(column.name)} twice")
@@ -317,7 +317,6 @@ def _column(members: Members) -> DeclaredColumn:
 __all__ = [
     "LAST_UPDATE",
     "MAX_SIZE",
-    "ROW_MARKER",
     "SEQUENTIAL",
     "THOUSANDS",
     "DeclaredColumn",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,7 +23,19 @@ from lakemirror.landing_zone.column_types import FileColumn, file_columns, table
 from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, from_warning, reported
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, is_misspelt, marker_number, misspelt_marker
+from lakemirror.landing_zone.row_markers import (
+    INSERT,
+    NEVER_COLUMNS,
+    ROW_MARKER,
+    UNCHANGED,
+    UPSERT,
+    can_mark,
+    can_name_columns,
+    is_misspelt,
+    marker_number,
+    misspelt_marker,
+)
+from lakemirror.landing_zone.unchanged_columns import read_unchanged
 from lakemirror.landing_zone.zoneless import Zones, how_read
 from lakemirror.mirror.schema_evolution import Rules, evolved, zone_reader
 from lakemirror.storage import Storage
@@ -92,10 +105,12 @@ def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen
         return
     findings = list(_check_columns(columns, path, expected, seen))
     yield from findings
-    if change.footer.num_rows <= 0 or any(f.code in ("columns-ambiguous", "row-marker-invalid") for f in findings):
+    if change.footer.num_rows <= 0 or any(
+        f.code in ("columns-ambiguous", "row-marker-invalid", "partial-row-invalid") for f in findings
+    ):
         return
     try:
-        yield from _check_rows(storage, change, columns, expected)
+        yield from _check_rows(storage, change, columns, expected, seen)
     except FileNotFoundError:
         return  # deleted by its publisher since the listing
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
@@ -131,6 +146,7 @@ def check_delimited(
             for key, column in keys.items():
                 if column is not None:
                     _look_at_key(key, block.column(column.name), before, rows)
+            _look_at_unchanged(block, before, rows, columns, expected, seen)
             before += block.num_rows
     except TableError as error:
         stopped = error
@@ -161,6 +177,12 @@ def _check_columns(
             names[column.name.lower()] = column.name
             if not can_mark(column.arrow_type):
                 yield found("row-marker-invalid", f"{ROW_MARKER} is {column.arrow_type}, neither integer nor string")
+            continue
+        if column.name == UNCHANGED and can_name_columns(column.arrow_type):
+            names[column.name.lower()] = column.name
+            continue
+        if column.name == UNCHANGED:
+            yield found("partial-row-invalid", f"{UNCHANGED} is {column.arrow_type}; it must be a list of strings")
             continue
         earlier = names.setdefault(column.name.lower(), column.name)
         if sum(each.name.lower() == column.name.lower() for each in columns) > 1 and earlier != column.name:
@@ -193,6 +215,7 @@ class _Rows:
     bad_count: int = 0
     needs_key: int | None = None
     null_keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    bad_names: tuple[int, str] | None = None
 
     def bad(self, row: int, value: object, count: int) -> None:
         if self.bad_marker is None:
@@ -201,10 +224,11 @@ class _Rows:
 
 
 def _check_rows(
-    storage: Storage, change: ChangeFile, columns: Sequence[FileColumn], expected: Expected
+    storage: Storage, change: ChangeFile, columns: Sequence[FileColumn], expected: Expected, seen: SeenColumns
 ) -> Iterator[Finding]:
     marker, keys = _looked_at(columns, expected)
     to_read = [column for column in (marker, *keys.values()) if column is not None and not _is_nested(column)]
+    to_read += [column for column in columns if column.name == UNCHANGED]
     rows = _Rows()
     if marker is None and expected.upsert_by_default:
         rows.needs_key = 1
@@ -215,6 +239,7 @@ def _check_rows(
         for key, column in keys.items():
             if column is not None and column in to_read:
                 _look_at_key(key, batch.column(column.name), done, rows)
+        _look_at_unchanged(batch, done, rows, columns, expected, seen)
         done += batch.num_rows
         if done >= MAX_ROWS:
             break
@@ -228,7 +253,7 @@ def _looked_at(
     columns: Sequence[FileColumn], expected: Expected
 ) -> tuple[FileColumn | None, dict[str, FileColumn | None]]:
     """The marker column, and the column of each key; None where the file has none."""
-    by_lower = {column.name.lower(): column for column in columns if column.name != ROW_MARKER}
+    by_lower = {column.name.lower(): column for column in columns if column.name not in NEVER_COLUMNS}
     marker = next((column for column in columns if column.name == ROW_MARKER), None)
     return marker, {key: by_lower.get(key.lower()) for key in expected.keys or ()}
 
@@ -241,6 +266,9 @@ def _row_findings(rows: _Rows, keys: dict[str, FileColumn | None], path: str, ex
         more = f", and {rows.bad_count - 1} more like it" if rows.bad_count > 1 else ""
         message = f"row marker {str(rows.bad_value)[:100]!r} is not one of 0, 1, 2, 4{more}"
         yield found("row-marker-invalid", message, rows.bad_marker, ROW_MARKER)
+    if rows.bad_names is not None:
+        row, why = rows.bad_names
+        yield found("partial-row-invalid", f"{UNCHANGED} {why}", row, UNCHANGED)
     if rows.needs_key is not None and expected.keys == ():
         yield found("key-columns-missing", "an update, delete or upsert needs key columns", rows.needs_key)
     for key, column in keys.items():
@@ -297,6 +325,24 @@ def _look_at_markers(values: pa.Array, done: int, rows: _Rows, upsert_by_default
             keyed = pc.or_(keyed, encoded.is_null())
         first = pc.index(keyed, True).as_py()
         rows.needs_key = done + first + 1 if first >= 0 else None
+
+
+def _look_at_unchanged(
+    batch: pa.RecordBatch, done: int, rows: _Rows, columns: Sequence[FileColumn], expected: Expected, seen: SeenColumns
+) -> None:
+    """Finds the first row whose `__unchangedColumns__` the engine rejects."""
+    if UNCHANGED not in batch.schema.names or rows.bad_names is not None:
+        return
+    names = {column.name.lower(): column.name for column in columns if column.name not in NEVER_COLUMNS}
+    names |= {lower: column.name for lower, column in seen.columns.items()}
+    default = UPSERT if expected.upsert_by_default else INSERT
+    markers = np.full(batch.num_rows, default, np.int8)
+    if ROW_MARKER in batch.schema.names:
+        given = [_marker_number(value) if value is not None else default for value in batch[ROW_MARKER].to_pylist()]
+        markers = np.array([value if value in _MARKERS else INSERT for value in given], np.int8)
+    _, wrong = read_unchanged(batch[UNCHANGED], markers, names, {key.lower() for key in expected.keys or ()})
+    if wrong is not None:
+        rows.bad_names = done + wrong[0] + 1, wrong[1]
 
 
 def _look_at_key(key: str, values: pa.Array, done: int, rows: _Rows) -> None:

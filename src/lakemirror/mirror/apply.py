@@ -12,8 +12,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta
@@ -29,11 +29,11 @@ from lakemirror.engines.kernels.add_files import add_file
 from lakemirror.engines.row_work import RowResult, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
-from lakemirror.landing_zone.metadata import LAST_UPDATE
+from lakemirror.landing_zone.metadata import LAST_UPDATE, Warned
 from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
-from lakemirror.mirror.position import AppliedPaths, Detection, Manifest, Position, with_notes
+from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
@@ -59,8 +59,15 @@ class Applied:
     seconds: float = 0.0
 
 
-def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> list[Action] | Rejected:
-    """Does the plan's row work. Returns the actions of the batch's rows; the files that they name are written.
+class Written(NamedTuple):
+    """The actions of a batch's rows; the files that they name are written. `missing`: as of `RowResult`."""
+
+    actions: list[Action]
+    missing: int = 0
+
+
+def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> Written | Rejected:
+    """Does the plan's row work.
 
     `engine` gives the engine of a name. Where a change file is rejected, nothing stays behind. LakemirrorError: what
     engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
@@ -71,7 +78,7 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
     if plan.row_work is None:
-        return actions
+        return Written(actions)
     path, target = plan.base.path, plan.row_work.target
     if plan.added:
         result = _as_they_are(plan.added, target, trust_footers)
@@ -96,27 +103,29 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": change} for change in result.changes]
-    return actions
+    return Written(actions, result.missing)
 
 
 def commit(
     plan: ApplyPlan,
-    rows: Sequence[Action],
+    written: Written,
     *,
     begun: float,
     durability: str = POWER,
     check: Callable[[], None] = lambda: None,
     oldest_kept: OldestKept = lambda: None,
 ) -> Applied:
-    """Makes the plan's commit: these actions of its rows, the table's state, position and manifest at once.
+    """Makes the plan's commit: the actions of its rows, the table's state, position and manifest at once.
 
     `begun`: when the apply began, by `time.monotonic`. `durability`: as for `delta.commit`. `check` is called right
     before the commit, and raises where what the plan rests on has changed. `oldest_kept`: the version from which on
-    the log stays. Where no commit is made, the files that `rows` name are removed. LakemirrorError
+    the log stays. Where no commit is made, the written files are removed. LakemirrorError
     `concurrent-commit` where another commit came first.
     """
-    path, snapshot = plan.base.path, plan.base.snapshot
+    path, snapshot, rows = plan.base.path, plan.base.snapshot, written.actions
     try:
+        if written.missing:
+            plan = _with_missing(plan, written.missing)
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
         detection = _recorded(view.detection, batch, path)
@@ -137,6 +146,13 @@ def commit(
     failpoints.reach("apply.after-commit")
     choice, seconds = plan.choice, time.monotonic() - begun
     return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds)
+
+
+def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
+    """The plan with a warning of partial rows that got NULLs."""
+    message = f"{missing} {MISSING_ROWS}"
+    warned = Warned("partial-row-missing", message, plan.batch.files[0].file.entry.path)
+    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
 
 
 def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> list[Action]:

@@ -138,7 +138,13 @@ class DroppedTables:
             return []
         missing = [t for t in self._tables_but(targets, unfilled) if not busy(t)]
         noted = {**self._noted(), **self._missed}
-        due, self.due, self.failure = self.due, self.clock().clock + _FAILED_AGAIN, None
+        self.failure = None
+        if not missing:
+            self._settled = set(targets), time.monotonic() + self.storage.capabilities.looks_last
+            if not noted:
+                self.missing, self.due = (), math.inf
+                return []
+        due, self.due = self.due, self.clock().clock + _FAILED_AGAIN
         gone, left = self._judge(missing, noted, due)
         failed = [t for t in gone if not self._move(t)]
         left |= {t: noted[t] for t in failed}
@@ -147,8 +153,6 @@ class DroppedTables:
         self.missing = tuple(sorted(left))
         if failed:
             self.due = self.clock().clock + _FAILED_AGAIN
-        if not missing:
-            self._settled = set(targets), time.monotonic() + self.storage.capabilities.looks_last
         return [t for t in gone if t not in failed]
 
     @property

@@ -55,7 +55,7 @@ _REST = 35.0  # the same where events wake the tables, and nothing waits; longer
 _SHARE = 200.0  # pause after a listing that confirms a watch, as a multiple of how long it took
 _ABOVE = ("", "Files", LANDING_ZONE)  # folders whose change concerns no single table
 
-StartSpark = Callable[[Settings, int], "SparkSession"]
+StartSpark = Callable[[Settings], "SparkSession"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Runner:
         warnings_of: Callable[[Mapping[str, Any]], list[Warned]] = unknown_settings,
     ) -> None:
         """`resolve` reads the settings, now and after each change of `mirroring.json`. Its errors are raised here.
-        `start_spark(settings, pending_bytes)` returns a session when the first batch needs one. `spark`: a session that
+        `start_spark(settings)` returns a session when the first batch needs one. `spark`: a session that
         already runs. `shared`: with the other Runners of the process. `warnings_of`: what is wrong with the settings of
         a definition.
         """

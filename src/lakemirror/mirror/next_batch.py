@@ -17,7 +17,14 @@ from lakemirror.errors import Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
 from lakemirror.landing_zone.metadata import TableMetadata, Warned
-from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
+from lakemirror.landing_zone.row_markers import (
+    NEVER_COLUMNS,
+    ROW_MARKER,
+    UNCHANGED,
+    can_mark,
+    can_name_columns,
+    misspelt_marker,
+)
 from lakemirror.landing_zone.zoneless import how_read
 from lakemirror.mirror.schema_evolution import Rules, evolve
 
@@ -25,17 +32,18 @@ CONSTANT = "constant"  # the encoding of a column that has one value in the whol
 
 
 class BatchFile(NamedTuple):
-    """A change file with its columns as its footer shows them."""
+    """A change file with its columns as its footer shows them. `known`: as of `ChangeUnit`."""
 
     file: ChangeFile
     columns: tuple[FileColumn, ...]
+    known: frozenset[str] | None = None
 
 
 class Batch(NamedTuple):
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
-    `rejected`: the file right after it, if that one cannot be applied.
+    `rejected`: the file right after it, if that one cannot be applied. `partial`: a file may have partial rows.
     """
 
     files: tuple[BatchFile, ...]
@@ -43,6 +51,7 @@ class Batch(NamedTuple):
     append_only: bool
     warnings: tuple[Warned, ...] = ()
     rejected: Rejected | None = None
+    partial: bool = False
 
     @property
     def rows(self) -> int:
@@ -79,7 +88,7 @@ def next_batch(
     taken: list[BatchFile] = []
     warnings: dict[tuple[str, str], Warned] = {}
     after, append_only, size = tuple(columns), True, 0
-    rejected: Rejected | None = None
+    partial, rejected = False, None
     decoded = 0
     for file in files:
         if taken and (len(taken) >= limits.files or size + file.entry.size > limits.bytes):
@@ -90,9 +99,9 @@ def next_batch(
                 break
         try:
             item = BatchFile(file, tuple(_columns(file, after)))
-            _check_marker_name(item, rules.misspelt_marker)
+            has_partial = _check_names(item, rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
-            inserts = _inserts_only(item, metadata.upsert_by_default, not mixed)
+            inserts = not has_partial and _inserts_only(item, metadata.upsert_by_default, not mixed)
             if not inserts:
                 _check_keys(item, grown, metadata.key_columns)
             if not grown:
@@ -101,13 +110,14 @@ def next_batch(
         except TableError as error:
             rejected = Rejected.of(error)
             break
-        taken.append(item)
+        taken.append(item if not has_partial else item._replace(known=_known(item, grown)))
         after, append_only, size = grown, append_only and inserts, size + file.entry.size
+        partial = partial or has_partial
         _warn(warnings, item, grown)
     if not taken:
         assert rejected is not None
         return rejected
-    return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected)
+    return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected, partial)
 
 
 def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Sequence[Column]) -> None:
@@ -144,7 +154,7 @@ def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
 
 def _notes(file_column: FileColumn, column: Column | None) -> Iterator[str]:
     """What there is to say of a column of a file that the table does not keep as it is."""
-    if file_column.name == ROW_MARKER:
+    if file_column.name in NEVER_COLUMNS:
         return
     if file_column.note:
         yield file_column.note
@@ -169,15 +179,19 @@ def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileCo
     return FileColumn(name, kind, type_, encoding=CONSTANT)
 
 
-def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
-    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3)."""
+def _check_names(item: BatchFile, misspelt_is_column: bool) -> bool:
+    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3).
+
+    True if the file may have partial rows.
+    """
     path = item.file.entry.path
-    marked = sum(column.name == ROW_MARKER for column in item.columns)
+    names = [column.name for column in item.columns]
+    marked = names.count(ROW_MARKER)
     if marked > 1:
         raise TableError(
             "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
         )
-    like = misspelt_marker([column.name for column in item.columns])
+    like = misspelt_marker(names)
     if like is not None and not misspelt_is_column:
         raise TableError(
             "row-marker-misspelt",
@@ -185,6 +199,26 @@ def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
             file=path,
             column=like,
         )
+    return UNCHANGED in names and _may_be_partial(item)
+
+
+def _known(item: BatchFile, columns: Sequence[Column]) -> frozenset[str]:
+    """The columns that partial rows of a file may name. `columns`: the table's with this file."""
+    return frozenset([column.name.lower() for column in columns] + [column.name.lower() for column in item.columns])
+
+
+def _may_be_partial(item: BatchFile) -> bool:
+    """True for a file with rows and a column that names unchanged columns. TableError `partial-row-invalid`,
+    `columns-ambiguous`."""
+    found = [column for column in item.columns if column.name == UNCHANGED]
+    path, kind = item.file.entry.path, found[0].arrow_type
+    if len(found) > 1:
+        message = f"{path}: {len(found)} columns are named {UNCHANGED}"
+        raise TableError("columns-ambiguous", message, file=path, column=UNCHANGED)
+    if not can_name_columns(kind):
+        message = f"{path}: {UNCHANGED} is {kind}; it must be a list of strings"
+        raise TableError("partial-row-invalid", message, file=path, column=UNCHANGED)
+    return bool(item.file.footer.num_rows)
 
 
 def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bool) -> bool:

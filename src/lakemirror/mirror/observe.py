@@ -20,7 +20,7 @@ from lakemirror.delta.log_folder import Log
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
-from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, Waiting, ignored
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, ignored
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
@@ -88,11 +88,6 @@ class View:
         if self.failure is not None or self.pending.rejected is None or self.pending.files or self.files.folder.paused:
             return self.failure
         return self.pending.rejected.error()
-
-    @property
-    def waiting(self) -> Waiting | None:
-        """What the table waits for."""
-        return self.pending.waiting
 
     @property
     def leftovers(self) -> bool:

@@ -137,6 +137,8 @@ def plan(
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = _row_work(view, batch, target, uri, snapshot if exists else None)
+    if work is not None and work.partial and rules.null_if_missing:
+        work = replace(work, null_if_missing=True)
     added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
     choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
@@ -222,7 +224,7 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     listed: Entry | None = None if file.read_from else file.entry  # the converted copy of a file is ours
     return ChangeUnit(
         uri(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
-        file.constants, listed=listed,
+        file.constants, listed=listed, known=item.known,
     )  # fmt: skip
 
 
@@ -284,10 +286,11 @@ def _row_work(
         return None
     units = tuple(unit for item in batch.files for unit in units_of(item, uri))
     default = UPSERT if view.files.metadata.upsert_by_default else INSERT
+    work = RowWork(target, units, batch.append_only, default, partial=batch.partial)
     if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
-        return RowWork(target, units, batch.append_only, default)
+        return work
     _check_kept(target)
-    return RowWork(target, units, batch.append_only, default, tuple(snapshot.files.values()))
+    return replace(work, candidates=tuple(snapshot.files.values()))
 
 
 def _check_kept(target: Target) -> None:

@@ -47,7 +47,8 @@ _CONVERTED = "value-converted"
 _LINE = "\n"
 _HASH = 16  # bytes
 _SEGMENT_NAME = re.compile("[0-9a-f]{32}")
-_NOTED = ("column-mapping", "column-added-again", "separator-doubtful", "text-looks-typed")
+_NOTED = ("column-mapping", "column-added-again", "separator-doubtful", "text-looks-typed", "partial-row-missing")
+MISSING_ROWS = "partial rows had no row with their key: the columns that they leave out are NULL"
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,27 @@ def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int) -> 
     """The notes of a manifest: the earlier ones and the new warnings, each once with its first file.
 
     A note is a warning as a manifest keeps it: `code: message`, a line break, the file. `value-converted` goes without
-    its code; notes of older versions have no file.
+    its code; notes of older versions have no file. Partial rows without a row of their key are counted in one note.
     """
     kept = {note.partition(_LINE)[0]: note for note in before}
     for warned in warnings:
         text = warned.message if warned.code == _CONVERTED else f"{warned.code}: {warned.message}"
         text = text.replace(_LINE, " ")
+        if warned.message.endswith(MISSING_ROWS):
+            text, kept = _counted(text, kept)
         kept.setdefault(text, f"{text}{_LINE}{warned.file}")
     return tuple(kept.values())[:most]
+
+
+def _counted(text: str, kept: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """A note that begins with a number after its code, with that of the same one before; the notes without that one."""
+    code, _, message = text.partition(": ")
+    number = int(message.partition(" ")[0])
+    for note in kept:
+        if note.startswith(f"{code}: ") and note.endswith(MISSING_ROWS):
+            number += int(note.removeprefix(f"{code}: ").partition(" ")[0])
+    others = {note: line for note, line in kept.items() if not note.endswith(MISSING_ROWS)}
+    return f"{code}: {number} {MISSING_ROWS}", others
 
 
 def from_note(note: str) -> Warned:

@@ -146,13 +146,11 @@ class ApplyQueue:
                 self._schedule.finish(task, again, time.monotonic())
                 if not task.lane.active:
                     self._quiet.notify_all()
-                task = None if self._is_closed else self._schedule.take(time.monotonic())
-                self._begin_steps()
                 if self._is_closed:
                     return
-                if task is None:
-                    self._free.append((inbox, threading.current_thread()))
-            task = task or inbox.get()
+                self._free.append((inbox, threading.current_thread()))
+                self._begin_steps()  # the last one that is free, this one, gets the next step
+            task = inbox.get()
 
     def _set_timer(self) -> None:
         """Has the timer look again when the next table is due. Call with the lock held."""

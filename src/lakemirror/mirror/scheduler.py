@@ -81,14 +81,14 @@ class Scheduler:
         self,
         storage: Storage,
         settings: Settings,
-        start_spark: Callable[[int], SparkSession],
+        start_spark: Callable[[], SparkSession],
         *,
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
         replicators: Mapping[TableName, Replicator] | None = None,
     ) -> None:
-        """`start_spark` gives the session when the first batch needs one; it is told how many decoded bytes wait.
+        """`start_spark` gives the session when the first batch needs one, or when much waits.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
         None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
@@ -122,7 +122,8 @@ class Scheduler:
         )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
-        staging.sweep(storage)
+        if not self._replicators:  # the first pass of this process
+            staging.sweep(storage)
 
     @property
     def key_index(self) -> KeyIndex | None:
@@ -210,7 +211,7 @@ class Scheduler:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
             if self.spark is None:
-                self.spark = self._start_spark(self._all_waiting)
+                self.spark = self._start_spark()
             return self.spark
 
     def request_stop(self) -> None:
@@ -315,7 +316,7 @@ class Scheduler:
             return Again(0.0)
         if look.error is not None:
             return self._failed(name, look, look.error)
-        if look.pending.behind and look.waiting is None:
+        if look.pending.behind and look.pending.waiting is None:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)
 
@@ -354,8 +355,8 @@ class Scheduler:
         elif state.failure is not None and self.has_events:  # what it waits for may be outside of its folder
             failing = sum(each.error is not None for each in list(self.states.values()))
             due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))
-        if look.waiting is not None and look.waiting.until is not None:
-            due.append(max(0.0, look.waiting.until - now))
+        if look.pending.waiting is not None and look.pending.waiting.until is not None:
+            due.append(max(0.0, look.pending.waiting.until - now))
         if look.files.folder.processed:
             oldest = min(entry.modified for entry in look.files.folder.processed) / 1e9
             due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
@@ -377,7 +378,7 @@ class Scheduler:
         """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
         idle = not look.pending.count and look.table is not None and not look.is_recreated
         is_old = begun - look.log_time / 1e9 > _FRESH
-        if idle and is_old and look.error is None and look.waiting is None and not look.leftovers:
+        if idle and is_old and look.error is None and look.pending.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
             self._resting[name] = _Rest(look.files.folder, look.log_time, until)
         else:

@@ -20,11 +20,11 @@ from typing import Any
 
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
-from lakemirror.engines.row_work import FILE, MARKER, ROW
+from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE, UTC, zone_of
 
 
@@ -57,7 +57,7 @@ def evolve(
     result = list(columns)
     seen: dict[str, str] = {}
     for file_column in file_columns:
-        if file_column.name == ROW_MARKER:
+        if file_column.name in NEVER_COLUMNS:
             continue
         lower = file_column.name.lower()
         if lower in seen:
@@ -147,7 +147,7 @@ def _check_name(name: str, file: str, rules: Rules) -> None:
         why, hint = "Delta cannot hold a column without a name", _OTHER_NAME
     elif "\0" in name:
         why, hint = f"readers cannot hold the NUL in the name {name!r}", _OTHER_NAME
-    elif name.lower() in (FILE, ROW, MARKER):
+    elif name.lower() in (FILE, ROW, MARKER, NAMES):
         why, hint = f"lakemirror uses the name {name!r} itself", _OTHER_NAME
     elif name.lower() in rules.reserved:
         why, hint = f"the change data feed has a column {name!r} of its own", _OTHER_NAME

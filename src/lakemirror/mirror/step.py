@@ -154,12 +154,13 @@ class Replicator:
     def _carry_out(self, planned: ApplyPlan, engine: Callable[[str], Engine]) -> Applied | Rejected:
         begun = time.monotonic()
         log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
-        rows = run(planned, engine, trust_footers=self._rules.trust_footers)
-        if isinstance(rows, Rejected):
-            return rows
+        written = run(planned, engine, trust_footers=self._rules.trust_footers)
+        if isinstance(written, Rejected):
+            return written
         files = [item.file for item in planned.batch.files]
         return commit(
-            planned, rows, begun=begun, durability=self._rules.durability, check=lambda: self._check_unchanged(files),
+            planned, written, begun=begun, durability=self._rules.durability,
+            check=lambda: self._check_unchanged(files),
             oldest_kept=partial(_oldest_kept, self._storage, self._settings, str(self.name)),
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ class TableRules:
 
     `properties`: the Delta properties that they ask for. `columns`: how its columns may grow. `limits`: of one commit.
     `preference`: for an engine. `trust_footers`: change files may become data files unread. `durability`: as for
-    `delta.commit`.
+    `delta.commit`. `null_if_missing`: as of `RowWork`.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -29,6 +29,7 @@ class TableRules:
     preference: Preference = field(default_factory=Preference)
     trust_footers: bool = False
     durability: str = POWER
+    null_if_missing: bool = False
 
 
 def allowed(settings: Settings, table: str = "") -> Settings:
@@ -71,6 +72,7 @@ def rules_of(settings: Settings) -> TableRules:
         preference_of(settings),
         settings.trust_footers,
         settings.durability,
+        settings.partial_row_missing == "null",
     )
 
 

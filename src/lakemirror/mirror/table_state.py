@@ -18,7 +18,7 @@ from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.position import from_note
+from lakemirror.mirror.position import MISSING_ROWS, from_note
 from lakemirror.status import TableStatus
 
 INITIALIZED = "Initialized"
@@ -133,7 +133,7 @@ def next_state(
 
 def _looked(state: TableState, look: View, now: float, longest: float) -> TableState:
     """After a look at folder and table. What a table waits for keeps the time when the wait began."""
-    last, waiting = state.last, look.waiting
+    last, waiting = state.last, look.pending.waiting
     if look.manifest is not None:
         manifest = look.manifest
         last = replace(last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed)
@@ -166,6 +166,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
     """After an apply. Values that the table does not keep as they were are warnings, beside those of the last look."""
     files, manifest = len(done.batch.files), done.manifest
     notes = [from_note(note) for note in manifest.notes]
+    before = [warned for warned in state.warnings if not warned.message.endswith(MISSING_ROWS)]  # counted in the note
     return replace(
         state,
         position=done.position.number,
@@ -173,7 +174,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
         oldest=state.oldest if state.pending > files else None,
         reseeding=False,
         failure=None,
-        warnings=lasting(state.warnings, (*state.warnings, *notes), now),
+        warnings=lasting(state.warnings, (*before, *notes), now),
         last=LastApply(manifest.rows, manifest.bytes, manifest.committed, now, done.engine, done.engine_reason),
     )
 

@@ -62,7 +62,7 @@ def _reader(rows: Any, types: _Asked, only: Sequence[str] | None) -> pa.RecordBa
     if _is_pandas(rows):
         return _from_pandas(rows if only is None else rows[_among(rows.columns, only)], types)
     if _module(rows) == "pyspark" and hasattr(rows, "schema"):
-        return _from_spark(rows)
+        return from_spark(rows)
     if hasattr(rows, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(rows)
     if hasattr(rows, "__arrow_c_array__"):
@@ -82,7 +82,7 @@ def _reader(rows: Any, types: _Asked, only: Sequence[str] | None) -> pa.RecordBa
     )
 
 
-def _from_spark(frame: Any) -> pa.RecordBatchReader:
+def from_spark(frame: Any) -> pa.RecordBatchReader:
     """The rows of a Spark frame, collected to this process."""
     if getattr(frame, "isStreaming", False):
         raise LakemirrorError(

@@ -89,7 +89,7 @@ class Landing:
         `utc`; `ntz` keeps them so; or the name of their zone, in which they become instants. Empty: they are kept, with
         a warning, and the mirror's setting decides.
         """
-        named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
+        named = TableName(checked_name(schema or "", "schema"), checked_name(name, "table"))
         types = {field.name: field.type for field in columns or ()}
         form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
         table = LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
@@ -150,10 +150,10 @@ class Landing:
 def _parts(name: str) -> tuple[str, str]:
     """Schema and table of `table` or `schema.table`; `input-invalid`."""
     schema, dot, table = name.rpartition(".")
-    return _checked(schema or dot, "schema"), _checked(table, "table")
+    return checked_name(schema or dot, "schema"), checked_name(table, "table")
 
 
-def _checked(name: str, what: str) -> str:
+def checked_name(name: str, what: str) -> str:
     """A name that makes one folder and that the engine looks at; `input-invalid`."""
     if what == "schema" and not name:
         return name
@@ -166,4 +166,4 @@ def _checked(name: str, what: str) -> str:
     return name
 
 
-__all__ = ["Landing"]
+__all__ = ["Landing", "checked_name"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.table_writer import Prepared, Published, TableForm, TableWriter
+
+if TYPE_CHECKING:
+    from lakemirror.publisher.unchanged import Unchanged
 
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
@@ -58,25 +61,34 @@ class LandingTable(TableWriter):
         """Publishes new rows. Their keys must be new, which is not checked."""
         return self._change(rows, INSERT, number)
 
-    def update(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes complete rows that replace the rows with the same keys."""
-        return self._change(rows, UPDATE, number)
+    def update(self, rows: Any, *, unchanged: Unchanged | None = None, number: int | None = None) -> Published | None:
+        """Publishes rows that replace the rows with the same keys.
 
-    def upsert(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes complete rows that replace the rows with the same keys, or are new."""
-        return self._change(rows, UPSERT, number)
+        `unchanged`, here, in `upsert` and in `changes`: columns that keep the value of the row with the same key; one
+        list for all rows, or a list for each row. The rows need not have these columns. Without it rows are complete.
+        Error: `partial-row-invalid`.
+        """
+        return self._change(rows, UPDATE, number, unchanged)
+
+    def upsert(self, rows: Any, *, unchanged: Unchanged | None = None, number: int | None = None) -> Published | None:
+        """Publishes rows that replace the rows with the same keys, or are new."""
+        return self._change(rows, UPSERT, number, unchanged)
 
     def delete(self, rows: Any, *, number: int | None = None) -> Published | None:
         """Publishes that the rows with these keys are deleted. Only the key columns are used."""
         return self._change(rows, DELETE, number)
 
-    def changes(self, rows: Any, *, marker: str = MARKER_COLUMN, number: int | None = None) -> Published | None:
+    def changes(
+        self, rows: Any, *, marker: str = MARKER_COLUMN, unchanged: Unchanged | None = None,
+        number: int | None = None,
+    ) -> Published | None:  # fmt: skip
         """Publishes rows in order, each with its own marker (0, 1, 2, 4) in the column `marker`.
 
         Error: `row-marker-invalid`.
         """
         reader = self.take(rows, marker)
-        return self._send(change_writer.with_given_markers(reader, marker, str(self.name)), number)
+        changes = change_writer.with_given_markers(reader, marker, str(self.name))
+        return self._send(self._partial(changes, unchanged), number)
 
     def prepare(self, rows: Any, mode: str | None = None, *, marker: str | None = None) -> Prepared | None:
         """Writes a change file that has no number yet, for `batches`; None for no rows.
@@ -143,8 +155,18 @@ class LandingTable(TableWriter):
     ) -> None:
         self.flush()
 
-    def _change(self, rows: Any, marker: int, number: int | None) -> Published | None:
-        return self._send(self._marked(rows, marker), number)
+    def _change(
+        self, rows: Any, marker: int, number: int | None, unchanged: Unchanged | None = None
+    ) -> Published | None:
+        return self._send(self._partial(self._marked(rows, marker), unchanged), number)
+
+    def _partial(self, changes: pa.RecordBatchReader, unchanged: Unchanged | None) -> pa.RecordBatchReader:
+        """The changes with the columns that they leave unchanged."""
+        if unchanged is None or not len(unchanged):
+            return changes
+        from lakemirror.publisher.unchanged import with_unchanged
+
+        return with_unchanged(changes, unchanged, self.types_before(), self.keys, str(self.name))
 
     def _marked(self, rows: Any, marker: int) -> pa.RecordBatchReader:
         if marker != INSERT:

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import fits, table_type, widens
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.landing_zone.zoneless import NTZ
 from lakemirror.publisher.arrow_input import Types
-from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.exact_values import Refused, cast_exactly, is_number
 from lakemirror.publisher.row_readers import converted_rows
 
@@ -28,7 +28,7 @@ def after(before: Types, schema: pa.Schema) -> dict[str, pa.DataType]:
     """The types of the table's columns once a file with this schema is published."""
     known, spelled = dict(before), {name.lower(): name for name in before}
     for field in schema:
-        if field.name == MARKER_COLUMN or not _has_place(field.type):
+        if field.name in NEVER_COLUMNS or not _has_place(field.type):
             continue
         name = spelled.setdefault(field.name.lower(), field.name)
         known[name] = field.type if name not in known else wider(known[name], field.type)
@@ -69,7 +69,7 @@ def fitted(
     named = {name.lower() for name in declared}
     fields: list[pa.Field] = []
     for field in reader.schema:
-        published = None if field.name == MARKER_COLUMN else known.get(field.name.lower())
+        published = None if field.name in NEVER_COLUMNS else known.get(field.name.lower())
         if (
             published is None
             or _fits(field.type, published)

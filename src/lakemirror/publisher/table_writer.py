@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
-from lakemirror.landing_zone.row_markers import misspelt_marker
+from lakemirror.landing_zone.row_markers import UNCHANGED, misspelt_marker
 from lakemirror.landing_zone.zone import TOKEN, TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
@@ -268,6 +268,12 @@ class TableWriter:
                 "input-invalid",
                 f"{self.name}: the rows carry markers of their own",
                 hint="Use changes(rows), or leave the column out.",
+            )
+        if UNCHANGED in reader.schema.names:
+            raise LakemirrorError(
+                "input-invalid",
+                f"{self.name}: the rows have a column {UNCHANGED}",
+                hint="Leave it out, and give the names as update(rows, unchanged=…), or to upsert or changes.",
             )
         if marker is None and (like := misspelt_marker(reader.schema.names)) is not None:
             raise LakemirrorError(

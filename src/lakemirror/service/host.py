@@ -277,7 +277,7 @@ class _Engine:
         pause, self._pause = self._pause, min(LONGEST_PAUSE, 2 * self._pause)
         return pause
 
-    def _start_spark(self, settings: DatabaseSettings, _: int) -> SparkSession:
+    def _start_spark(self, settings: DatabaseSettings) -> SparkSession:
         self._spark = self._host.spark(delta=bool(settings.readers))
         return self._spark
 

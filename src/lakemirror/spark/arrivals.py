@@ -23,7 +23,7 @@ from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import definition_etag
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.settings import DEFINITION
-from lakemirror.status import DatabaseStatus, read_status
+from lakemirror.status import DatabaseStatus, last_status
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.place import storage_of
 
@@ -31,6 +31,8 @@ SCHEMA = "table string, file string, bytes bigint"
 
 WAITS = 2.0
 """Seconds after which there is another pass while a table waits, has failed, or its folder is gone."""
+
+_SHARE = 4.0  # the same as a multiple of how long the last pass took
 
 IDLE = 60.0
 """Seconds after which there is another pass in any case: applied files are deleted by their age."""
@@ -67,6 +69,8 @@ class ArrivalsReader(ds.DataSourceStreamReader):
         self._storage: Storage | None = None
         self._seen: dict[str, str] | None = None  # etags by path
         self._looked = 0.0
+        self._took: float | None = None  # seconds from the last offset to the next question: its pass is done
+        self._waits = False
         self._last: dict[str, Any] = {}
         self._arrived: tuple[tuple[str, str, int], ...] = ()
 
@@ -82,11 +86,13 @@ class ArrivalsReader(ds.DataSourceStreamReader):
             zone = scan(self._storage)
         except FileNotFoundError as error:
             raise missing_database(self._path) from error
-        seen = _etags(self._storage, zone)
-        arrived = _arrived(zone, self._seen or {})
-        if not arrived and not self._is_due(seen, now - self._looked):
+        if self._took is None and self._last:
+            self._took, self._waits = now - self._looked, _waits(last_status(self._storage))
+        before, self._seen = self._seen, _etags(self._storage, zone)
+        arrived = _arrived(zone, before or {})
+        if not arrived and not self._is_due(before, self._seen, now - self._looked):
             return self._last
-        self._seen, self._looked, self._arrived = seen, now, arrived
+        self._looked, self._took, self._arrived = now, None, arrived
         self._last = {
             "looked": datetime.now(timezone.utc).isoformat(),
             "files": len(arrived),
@@ -101,16 +107,14 @@ class ArrivalsReader(ds.DataSourceStreamReader):
     def read(self, partition: Any) -> Iterator[tuple[str, str, int]]:
         return iter(partition.files)
 
-    def _is_due(self, seen: dict[str, str], passed: float) -> bool:
-        """True if a pass may find something although no change file came."""
-        assert self._storage is not None
-        if self._seen is None or passed >= IDLE:
+    def _is_due(self, before: dict[str, str] | None, seen: dict[str, str], passed: float) -> bool:
+        """True if a pass may find something although no change file came, `passed` seconds after the last offset."""
+        if before is None or passed >= IDLE:
             return True
-        before = self._seen
         gone = any(path.endswith(("/", ".json")) for path in before.keys() - seen.keys())
         if gone or any(before.get(path) != tag for path, tag in seen.items()):
             return True
-        return passed >= WAITS and _waits(read_status(self._storage))
+        return self._waits and passed >= max(WAITS, _SHARE * (self._took or 0.0))
 
 
 def _etags(storage: Storage, zone: Zone) -> dict[str, str]:
@@ -120,6 +124,8 @@ def _etags(storage: Storage, zone: Zone) -> dict[str, str]:
         for entry in (*folder.files, folder.metadata, folder.paused):
             if entry is not None:
                 found[entry.path] = entry.etag
+        if folder.marker is not None:  # its content changes nothing; without it the folder was made again
+            found[folder.marker.path] = ""
     found[DEFINITION] = definition_etag(storage)
     return found
 
@@ -131,10 +137,8 @@ def _arrived(zone: Zone, before: Mapping[str, str]) -> tuple[tuple[str, str, int
     return tuple((name, each.path, each.size) for name, each in files if before.get(each.path) != each.etag)
 
 
-def _waits(status: DatabaseStatus | None) -> bool:
+def _waits(status: DatabaseStatus) -> bool:
     """True if time alone may give a pass something to do."""
-    if status is None:
-        return True
     if any(warned.code == MISSING for warned in status.warnings):
         return True
     return any(table.error_code or table.waiting_for or table.pending_files for table in status.tables)

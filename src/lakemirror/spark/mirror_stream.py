@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import SetupError
 from lakemirror.landing_zone.database_folder import require_zone
+from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.spark_session.python_workers import interpreter_for, running
+from lakemirror.status import last_status
 from lakemirror.storage.place import local_path, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from lakemirror.api import SyncResult
+    from lakemirror.api import MirroredDatabase, SyncResult
+    from lakemirror.maintenance.idle_work import Maintenance
 
 log = logging.getLogger("lakemirror")
 
@@ -43,8 +46,8 @@ def mirror(
 ) -> DataStreamWriter:
     """A stream that mirrors the database at `path`, ready for `trigger`, `queryName`, `option` and `start`.
 
-    `start()` gives Spark's StreamingQuery. Its rows are the change files that arrived; `lakemirror.status` says what
-    became of them. With `trigger(availableNow=True)` it makes one pass and ends. `checkpointLocation` is optional.
+    `start()` gives Spark's StreamingQuery. Its rows are the change files that arrived; `MirroredDatabase.status` says
+    what became of them. With `trigger(availableNow=True)` it makes one pass and ends. `checkpointLocation` is optional.
 
     `credential`: a JSON file with the options of an object store, readable by driver and executors; else the
     environment counts. `settings`: as for `MirroredDatabase`. With Spark Connect the batches run on the server: `path`
@@ -99,6 +102,7 @@ class Pass:
         database = MirroredDatabase(self.path, spark=frame.sparkSession, storage_options=options, **self.settings)
         result = database.sync(stop=_Stopped(self.owner))
         _tell(batch, result)
+        _maintain(database)
 
 
 class _Stopped(threading.Event):
@@ -136,6 +140,30 @@ def _tell(batch: int, result: SyncResult) -> None:
     files = sum(table.files for table in result.tables.values())
     rows = sum(table.rows for table in result.tables.values())
     log.info("batch %d: %d files with %d changes applied to %d tables", batch, files, rows, len(result.tables))
+
+
+_maintained: dict[str, Maintenance] = {}
+
+
+def _maintain(database: MirroredDatabase) -> None:
+    """Starts a piece of idle work that is due, in a thread: compaction or vacuum of one table. Does not wait for it.
+
+    The first pass of a process starts none: the process may have no other, and its end would wait for the piece.
+    """
+    from lakemirror.maintenance.idle_work import Maintenance
+
+    storage, settings = database.storage, database.settings
+    known = _maintained.get(storage.uri())
+    if known is None:
+        look_every = max(5.0, 10 * storage.capabilities.looks_last)
+        made = Maintenance(
+            storage.uri, settings.retention_in_days, durability=settings.durability, look_every=look_every
+        )
+        _maintained[storage.uri()] = made
+    elif settings.maintenance:
+        known.retain(settings.retention_in_days)
+        tables = [table for table in last_status(storage).tables if table.last_sync is not None]
+        known.step(TableName(table.schema, table.table).target(settings.default_schema) for table in tables)
 
 
 __all__ = ["EVERY", "Pass", "mirror"]

@@ -1,4 +1,4 @@
-"""Whether somebody listens at the address of a Spark Connect server.
+"""Whether a session is one of Spark Connect, and whether somebody listens at the address of a server.
 
 PySpark retries the first request to a server for more than ten minutes, in silence.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
@@ -15,6 +16,11 @@ from lakemirror.errors import SetupError
 _PORT = 15002  # where the address names none
 _SECONDS = 5.0
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # through which gRPC connects
+
+
+def is_remote(session: Any) -> bool:
+    """True for a session of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def check_listens(address: str) -> None:
@@ -42,4 +48,4 @@ def check_listens(address: str) -> None:
         ) from error
 
 
-__all__ = ["check_listens"]
+__all__ = ["check_listens", "is_remote"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from lakemirror.errors import SetupError
+from lakemirror.spark_session.connect_server import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def interpreter_for(session: SparkSession, now: float | None = None) -> str:
     In local mode, where the session's own cannot run tasks, it is the interpreter of this process. SetupError
     `spark-workers` says what the workers lack. Errors of Spark itself are raised unchanged.
     """
-    key = session if _is_remote(session) else session.sparkContext
+    key = session if is_remote(session) else session.sparkContext
     now = time.monotonic() if now is None else now
     with _asking:
         asked, answer = _answers.get(key, (0.0, None))
@@ -112,7 +113,7 @@ def _problem(session: SparkSession) -> SetupError | None:
 
 def _of_failure(text: str, session: SparkSession) -> SetupError | None:
     """The error behind a Python worker that does not start; None if it is of another kind."""
-    python = "another interpreter" if _is_remote(session) else session.sparkContext.pythonExec
+    python = "another interpreter" if is_remote(session) else session.sparkContext.pythonExec
     ours = ".".join(platform.python_version_tuple()[:2])
     if match := re.search(r"different version:? (\d+\.\d+)", text):
         why = f"the Python workers of Spark run {python} (Python {match[1]}), and this process Python {ours}"
@@ -145,12 +146,8 @@ def _asker() -> Any:
     return answer
 
 
-def _is_remote(session: SparkSession) -> bool:
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
 def _is_local(session: SparkSession) -> bool:
-    return not _is_remote(session) and _LOCAL.fullmatch(session.sparkContext.master or "") is not None
+    return not is_remote(session) and _LOCAL.fullmatch(session.sparkContext.master or "") is not None
 
 
 __all__ = ["interpreter_for", "running"]

@@ -26,7 +26,7 @@ from lakemirror.errors import SetupError
 from lakemirror.settings import ProcessSettings
 from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.archive_path import find_archive
-from lakemirror.spark_session.connect_server import check_listens
+from lakemirror.spark_session.connect_server import check_listens, is_remote
 from lakemirror.storage.own_files import entries, remove_own_file
 
 if TYPE_CHECKING:
@@ -333,8 +333,17 @@ def _check_version() -> None:
 
 
 def _check_delta(session: SparkSession) -> None:
-    if DELTA["spark.sql.extensions"] not in (session.conf.get("spark.sql.extensions", "") or ""):
-        raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
+    """SetupError `spark-unsupported` for a session that does not know Delta's SQL."""
+    if DELTA["spark.sql.extensions"] in (session.conf.get("spark.sql.extensions", "") or ""):
+        return
+    if is_remote(session):  # a managed server has Delta's SQL and does not show its settings
+        try:
+            session.sql("DESCRIBE DETAIL delta.`/`")
+            return
+        except Exception as error:
+            if "PARSE_SYNTAX_ERROR" not in str(error):
+                return
+    raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
 
 
 _LOG_NAME = re.compile(r"spark-[0-9]{8}T[0-9]{6}-[0-9]+\.(log(\.1)?|crash)")

@@ -121,11 +121,11 @@ class LocalStorage:
     def set_aside(self, entry: Entry, target: str) -> bool:
         try:
             with self._folder_of(entry.path) as (origin, name):
-                if _entry(origin, name, entry.path).etag != entry.etag:
+                if _entry(origin, name, entry.path) != entry:
                     return False
                 with self._folder_of(target, make_below=_above_both(entry.path, target)) as (aside, new_name):
                     os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=aside)
-                    if _entry(aside, new_name, target).etag != entry.etag:  # it was replaced in between
+                    if _entry(aside, new_name, entry.path) != entry:  # it was replaced in between
                         os.replace(new_name, name, src_dir_fd=aside, dst_dir_fd=origin)
                         return False
                     with contextlib.suppress(OSError):  # a file of another owner keeps its own time

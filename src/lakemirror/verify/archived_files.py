@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles, partition_values
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
-from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
+from lakemirror.landing_zone.row_markers import INSERT, NEVER_COLUMNS, ROW_MARKER, UNCHANGED, UPSERT, column_names
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.storage import Entry, Storage
@@ -36,11 +36,14 @@ class AppliedFile:
 
 @dataclass(frozen=True)
 class Changes:
-    """Rows of one change file, in the table's columns. `places`: their order among all changes."""
+    """Rows of one change file, in the table's columns. `places`: their order among all changes. `left_out`: by column,
+    in lower case, which rows leave it out (contract section 3a).
+    """
 
     rows: pa.RecordBatch
     markers: np.ndarray
     places: np.ndarray
+    left_out: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class NotComparable(Exception):
@@ -142,12 +145,16 @@ def _of_file(
     instants = {column.name for column in file_columns(opened.metadata) if column.encoding == "int96"}
     first = 0
     for batch in all_batches(opened):
-        held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name != ROW_MARKER}
+        left_out = _left_out(batch)
+        held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name not in NEVER_COLUMNS}
         arrays = []
         for column in columns:
             position = held.get(column.name.lower())
             if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
-                values = _value(batch.column(position), column, is_instant=batch.schema.names[position] in instants)
+                found = batch.column(position)
+                if column.name.lower() in left_out:
+                    found = found.take(pa.array(np.arange(len(found)), mask=left_out[column.name.lower()]))
+                values = _value(found, column, is_instant=batch.schema.names[position] in instants)
             elif column.name.lower() in constants:
                 value = pa.scalar(constants[column.name.lower()], pa.string()).cast(column.type)
                 values = pa.repeat(value, batch.num_rows)
@@ -159,7 +166,33 @@ def _of_file(
         rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
         places = np.uint64(index << 40) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
         first += batch.num_rows
-        yield Changes(rows, _markers(batch, default), places)
+        yield Changes(rows, _markers(batch, default), places, left_out)
+
+
+def _left_out(batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+    """By column, in lower case, the rows that leave it out."""
+    if UNCHANGED not in batch.schema.names:
+        return {}
+    rows: dict[str, np.ndarray] = {}
+    for row, names in enumerate(plain(batch.column(batch.schema.names.index(UNCHANGED))).to_pylist()):
+        for name in (column_names(names) or ()) if isinstance(names, str) else names or ():
+            rows.setdefault(name.lower(), np.zeros(batch.num_rows, bool))[row] = True
+    return rows
+
+
+def has_partial_rows(storage: Storage, files: Sequence[AppliedFile], metadata: TableMetadata) -> bool:
+    """True if a file may have partial rows (contract section 3a)."""
+    for file in files:
+        with storage.open(file.entry.path) as source:
+            if metadata.file_format == "Parquet":
+                names = pq.read_schema(pa.PythonFile(source, mode="r")).names
+            else:
+                from lakemirror.landing_zone.delimited import header_names
+
+                names = header_names(source, file=file.entry.path, metadata=metadata)
+        if UNCHANGED in names:
+            return True
+    return False
 
 
 def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:

@@ -6,7 +6,7 @@ other rows  ─▶ hashes ─▶ buckets ┴▶ sums ─▶ equal, or the differ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakemirror.verify.columns import TableColumn, in_type
 from lakemirror.verify.finding import Finding
-from lakemirror.verify.row_hashes import Hashes, row_hashes
+from lakemirror.verify.row_hashes import Hashes, column_hashes, combined, row_hashes
 from lakemirror.verify.row_store import Difference, RowStore, differences
 
 MOST_KEYS = 20
@@ -45,6 +45,19 @@ class Compared:
     def take(self, store: RowStore, batch: pa.RecordBatch, *more: Hashes) -> None:
         """Adds the rows of a batch to a store, with further numbers for each row."""
         store.add(np.column_stack([*self.of(batch), *more]))
+
+    def parts(self, batch: pa.RecordBatch, left_out: Mapping[str, np.ndarray]) -> list[Hashes]:
+        """For each column its hashes, and 1 for the rows that leave it out (contract section 3a)."""
+        none = np.zeros(batch.num_rows, np.uint64)
+        found = []
+        for column in self.columns:
+            found.append(column_hashes(batch.column(column.name)))
+            found.append(left_out[column.name.lower()].astype(np.uint64) if column.name.lower() in left_out else none)
+        return found
+
+    def row(self, parts: Sequence[Hashes], rows: int) -> Hashes:
+        """The hash of each row from the hashes of its columns."""
+        return combined(parts, rows, _ROW)
 
     def cast(self, batch: pa.RecordBatch, zone: str = "") -> pa.RecordBatch:
         """Rows of a source in the table's columns and types. ArrowException or TypeError if a value does not fit.
@@ -82,7 +95,7 @@ class Side:
     """The other side of a comparison. `fill` adds its rows to a store; `read` returns them for the values of keys.
 
     `changes`: its rows are changes, which are folded. `any_order`: in no known order. `again`: the side after its files
-    have moved; None if there is none.
+    have moved; None if there is none. `partial`: some of its rows are partial, so the store has the parts of each row.
     """
 
     name: str
@@ -93,6 +106,12 @@ class Side:
     changes: bool = False
     any_order: bool = False
     again: Callable[[], Side | None] = lambda: None
+    partial: bool = False
+
+    @property
+    def width(self) -> int:
+        """The numbers of each row in its store."""
+        return (5 if self.changes else 3) + (2 * len(self.compared.columns) if self.partial else 0)
 
 
 def compare(
@@ -104,7 +123,8 @@ def compare(
     """
     counts = {"verify-row-extra": 0, "verify-row-missing": 0, "verify-row-differs": 0}
     shown: list[tuple[str, Difference]] = []
-    for difference in differences(mine, theirs, changes=side.changes, any_order=side.any_order):
+    row_of = side.compared.row if side.partial else None
+    for difference in differences(mine, theirs, changes=side.changes, any_order=side.any_order, row_of=row_of):
         code = _code(difference)
         counts[code] += 1
         if counts[code] <= MOST_KEYS:

@@ -192,7 +192,7 @@ class _TableProof:
             return
         for attempt in range(_ATTEMPTS):
             try:
-                with RowStore(5 if side.changes else 3, side.buckets) as theirs:
+                with RowStore(side.width, side.buckets) as theirs:
                     side.fill(theirs, self._threads)
                     self.compared_rows = theirs.rows
                     self.findings += compare(self._table, mine, theirs, side, self._living)
@@ -250,10 +250,13 @@ class _TableProof:
         def changes_of(index: int) -> Iterator[archived_files.Changes]:
             return archived_files.read_changes(self._storage, index, files[index], metadata, chosen)
 
+        partial = archived_files.has_partial_rows(self._storage, files, metadata)
+
         def fill(store: RowStore, threads: int) -> None:
             def take(index: int) -> None:
                 for part in changes_of(index):
-                    compared.take(store, part.rows, part.places, part.markers)
+                    more = compared.parts(part.rows, part.left_out) if partial else ()
+                    compared.take(store, part.rows, part.places, part.markers, *more)
 
             with ThreadPoolExecutor(threads) as pool:
                 for _ in pool.map(take, range(len(files))):
@@ -265,7 +268,9 @@ class _TableProof:
                     yield part.rows
 
         any_order = archived_files.is_any_order(metadata)
-        return Side("the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived)
+        return Side(
+            "the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived, partial
+        )  # fmt: skip
 
     def _source(self) -> Side | None:
         source = self._options.source

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)
+NULL = np.uint64(0x9E3779B97F4A7C15)
+"""The hash of NULL in any column."""
 _BASE = np.uint64(0x5851F42D4C957F2D)  # odd, so that its powers never vanish
 _PIECE = 1 << 20  # bytes of text that are multiplied at once
 
@@ -26,10 +27,15 @@ _OF_BYTE = _generator.integers(1, 1 << 64, 256, np.uint64)
 
 def row_hashes(columns: Sequence[pa.Array], rows: int, seed: int) -> Hashes:
     """One number for each row over these columns, in their order; of another `seed` independent ones."""
+    return combined([column_hashes(column) for column in columns], rows, seed)
+
+
+def combined(columns: Sequence[Hashes], rows: int, seed: int) -> Hashes:
+    """`row_hashes` from the hashes of the columns."""
     found = np.full(rows, np.uint64(seed), np.uint64)
-    for place, column in enumerate(columns):
-        salt = np.uint64(((place + 1) * int(_NULL) + seed) % (1 << 64))
-        found = mixed(found ^ mixed(column_hashes(column) + salt))
+    for place, hashes in enumerate(columns):
+        salt = np.uint64(((place + 1) * int(NULL) + seed) % (1 << 64))
+        found = mixed(found ^ mixed(hashes + salt))
     return found
 
 
@@ -40,7 +46,7 @@ def column_hashes(column: pa.Array) -> Hashes:
     """
     kind = column.type
     if pa.types.is_null(kind):
-        return np.full(len(column), _NULL, np.uint64)
+        return np.full(len(column), NULL, np.uint64)
     is_fixed = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or is_fixed:
         column = column.cast(pa.binary())
@@ -53,7 +59,7 @@ def column_hashes(column: pa.Array) -> Hashes:
         found = mixed(_as_words(column))
     if column.null_count:
         found = found.copy()
-        found[np.asarray(column.is_null())] = _NULL
+        found[np.asarray(column.is_null())] = NULL
     return found
 
 

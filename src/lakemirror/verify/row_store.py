@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
-from lakemirror.verify.row_hashes import Hashes, mixed
+from lakemirror.verify.row_hashes import NULL, Hashes, mixed
 
 Records = np.ndarray[Any, np.dtype[np.uint64]]
 """Two-dimensional: a row for each row, a column for each number."""
@@ -92,17 +92,23 @@ def buckets_for(rows: int) -> int:
     return max(1, min(MOST_BUCKETS, -(-rows // ROWS_A_BUCKET)))
 
 
-def differences(table: RowStore, other: RowStore, *, changes: bool, any_order: bool = False) -> Iterator[Difference]:
+RowOf: TypeAlias = Callable[[Sequence[Hashes], int], Hashes]
+"""The hash of each row from the hashes of its columns."""
+
+
+def differences(
+    table: RowStore, other: RowStore, *, changes: bool, any_order: bool = False, row_of: RowOf | None = None
+) -> Iterator[Difference]:
     """The keys whose rows differ, bucket by bucket; none where the sums of a bucket are equal.
 
     `table` holds (key, key, row). So does `other`, or with `changes` (key, key, row, place, marker), which is folded
     by the contract's net effect. `any_order`: files have no known order; keys that more than one file changes are
-    left out on both sides.
+    left out on both sides. `row_of`: for records that also have (hash, left out) of each column (section 3a).
     """
     for bucket in range(table.buckets):
         mine, theirs = table.read(bucket), other.read(bucket)
         if changes:
-            theirs, undecided = folded(theirs, any_order=any_order)
+            theirs, undecided = folded(theirs, any_order=any_order, row_of=row_of)
             if len(undecided):
                 mine = mine[~np.isin(mine[:, 0], undecided[:, 0])]
                 theirs = theirs[~np.isin(theirs[:, 0], undecided[:, 0])]
@@ -110,7 +116,7 @@ def differences(table: RowStore, other: RowStore, *, changes: bool, any_order: b
             yield from _differing(mine, theirs)
 
 
-def folded(changes: Records, *, any_order: bool = False) -> tuple[Records, Records]:
+def folded(changes: Records, *, any_order: bool = False, row_of: RowOf | None = None) -> tuple[Records, Records]:
     """The rows after all changes (contract section 3), and the keys whose rows depend on an unknown order.
 
     For each key, only the last marker other than 0 counts, and what follows it.
@@ -125,6 +131,8 @@ def folded(changes: Records, *, any_order: bool = False) -> tuple[Records, Recor
     replaces = changes[:, 4] != np.uint64(INSERT)
     last = np.maximum.reduceat(np.where(replaces, place, -1), np.flatnonzero(begins))
     kept = (place >= last[group]) & (changes[:, 4] != np.uint64(DELETE))
+    if row_of is not None:
+        changes = _completed(changes, begins, row_of)
     undecided = changes[:0, :2]
     if any_order:
         file = changes[:, 3] >> np.uint64(40)
@@ -132,6 +140,23 @@ def folded(changes: Records, *, any_order: bool = False) -> tuple[Records, Recor
         several = np.minimum.reduceat(file, starts) != np.maximum.reduceat(file, starts)
         undecided = changes[starts[several & (last >= 0)], :2]
     return changes[kept, :3], undecided
+
+
+def _completed(changes: Records, begins: np.ndarray[Any, np.dtype[np.bool_]], row_of: RowOf) -> Records:
+    """The changes, sorted by key and order, with the hash of the complete row: a column that a change leaves out is
+    that of the change before, NULL after a delete and for the first one of a key.
+    """
+    place = np.arange(len(changes))
+    begin = np.maximum.accumulate(np.where(begins, place, 0))
+    is_delete = changes[:, 4] == np.uint64(DELETE)
+    columns = []
+    for column in range(5, changes.shape[1], 2):
+        hashes = np.where(is_delete, NULL, changes[:, column])
+        last = np.maximum.accumulate(np.where(changes[:, column + 1] == 0, place, -1))
+        columns.append(np.where(last >= begin, hashes[last], NULL))
+    complete = changes[:, :5].copy()
+    complete[:, 2] = row_of(columns, len(changes))
+    return complete
 
 
 def _begins(records: Records) -> np.ndarray[Any, np.dtype[np.bool_]]:

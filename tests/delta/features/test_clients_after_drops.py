@@ -14,11 +14,11 @@ from tests.clients import probe
 from tests.clients.protocol_tables import IDS, make_all
 from tests.clients.real_tables import CUT, IN_USE, SETUPS, make_one, rows_of
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.features.catalogue import BY_NAME, FEATURES
 from lakemirror.features.compatibility import find_clients, verdicts
 from lakemirror.features.drop import drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 
 pytestmark = pytest.mark.full

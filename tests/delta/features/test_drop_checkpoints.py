@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from used_tables import build, rows, run, snapshot
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 
 pytestmark = pytest.mark.full

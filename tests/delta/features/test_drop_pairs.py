@@ -15,11 +15,11 @@ from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import SparkSession
 from used_tables import INGREDIENTS, ORDER, all_needed, build, quickly, rows, run, snapshot
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.cleaning import clustering_columns
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.read_back import live_rows
 from lakemirror.features.usage import walk

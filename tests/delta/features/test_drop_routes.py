@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.clients.real_tables import PUBLIC, SETUPS
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.features.cleaning import clustering_columns
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.usage import evidence
 

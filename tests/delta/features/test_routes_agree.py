@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 from used_tables import quickly, rows, run, snapshot
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.features import plan, spark_route
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.route import Route
 

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from tests.clients import probe
 from used_tables import INGREDIENTS, QUICK, build, quickly, rows, run, snapshot
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_commit
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME
 from lakemirror.features.cleaning import clustering_columns
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.usage import evidence, files_with_old_types
 

@@ -16,9 +16,9 @@ from delta.tables import DeltaTable, DeltaTableBuilder, IdentityGenerator
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
 from lakemirror.features.drop import drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.usage import walk
 

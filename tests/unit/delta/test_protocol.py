@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakemirror.delta.commit import commit as put_commit
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Action, Protocol, read_snapshot
 from lakemirror.delta.protocol import (
+    MAPPING,
     append_only_property,
-    features_of,
     protocol_of,
     spark_checks,
     unsupported_reason,
@@ -125,3 +128,33 @@ def test_row_ids_and_commit_times(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError) as raised:
         put_commit(str(tmp_path), snapshot, [info, uncounted])
     assert raised.value.code == "table-unreadable"
+
+
+PAIRS = [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 5), (1, 6), (2, 6), (2, 2), (2, 3)]
+PROPERTIES = {
+    "delta.enableDeletionVectors": "deletionVectors", "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.appendOnly": "appendOnly", "delta.enableTypeWidening": "typeWidening",
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+}  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.one_of(
+        st.sampled_from([Protocol(*pair) for pair in PAIRS]),
+        st.frozensets(st.sampled_from(["appendOnly", "invariants", "changeDataFeed", "domainMetadata"])).map(
+            lambda names: Protocol(1, 7, None, names)
+        ),
+        st.frozensets(st.sampled_from(["deletionVectors", "appendOnly", "columnMapping"])).map(
+            lambda names: Protocol(3, 7, names & {"deletionVectors", "columnMapping"}, names)
+        ),
+    ),
+    st.frozensets(st.sampled_from(sorted(PROPERTIES))),
+    st.booleans(),
+)
+def test_a_protocol_gets_what_is_needed_and_nothing_else(before: Protocol, on: frozenset[str], mapped: bool) -> None:
+    meta = metadata({**dict.fromkeys(on, "true"), **({MAPPING: "name"} if mapped else {})})
+    wanted = {PROPERTIES[name] for name in on} | ({"columnMapping"} if mapped else set())
+    after = protocol_of(meta, before)
+    assert features_of(after) == features_of(before) | wanted
+    assert (after.reader, after.writer) >= (before.reader, before.writer) and after.writer >= before.writer

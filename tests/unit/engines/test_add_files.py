@@ -87,7 +87,8 @@ def test_types_that_need_a_conversion(kind: pa.DataType, type_: str, options: di
      (pa.array([1]), "bigint", {"write_page_index": True, "use_dictionary": True}, "page index"),
      (pa.array(range(100)), "bigint", {"row_group_size": 2}, "small row groups"),
      (pa.array([1]), "bigint", {"name": "A"}, "has another form than the table needs"),
-     (pa.array([1]), "bigint", {"name": "__rowMarker__"}, "marker")],
+     (pa.array([1]), "bigint", {"name": "__rowMarker__"}, "the column __rowMarker__"),
+     (pa.array(["a"]), "string", {"name": "__unchangedColumns__"}, "the column __unchangedColumns__")],
 )  # fmt: skip
 def test_what_not_every_reader_reads(array: pa.Array, type_: str, options: dict[str, Any], word: str) -> None:
     assert word in str(reason(array, type_, **{"use_dictionary": False, **options}))

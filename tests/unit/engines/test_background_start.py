@@ -158,7 +158,7 @@ def test_what_has_not_begun_when_spark_is_ready_goes_to_spark(backlog: Path, mon
     seen = Seen(lambda: (go.set(), join())[0])  # type: ignore[func-returns-value]
     assert not MirroredDatabase(backlog, spark_from_bytes=10).sync(seen).failed
     assert [(name, files) for name, _, files in seen.commits] == [("local", 1), ("spark", 5)]
-    assert "Spark is starting" in seen.commits[0][1] and "Spark is used from 10 bytes" in seen.commits[1][1]
+    assert "Spark is starting" in seen.commits[0][1] and seen.commits[1][1].endswith("wait, and Spark has started")
     (shown,) = MirroredDatabase(backlog).status().tables
     assert (shown.engine, shown.engine_reason) == ("spark", seen.commits[1][1])
     assert table_rows(backlog, "t") == ROWS

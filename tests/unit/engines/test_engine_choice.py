@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lakemirror.engines.engine import (
+    COLD,
     FROM_BYTES,
     FROM_BYTES_WITH_SPARK,
+    PAYS_FROM,
     READY,
     STARTING,
     Choice,
@@ -27,6 +29,10 @@ LARGE = 64 << 30
         (Preference(waiting=LARGE), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark=STARTING), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark="no Java"), LARGE, "", "local"),
+        (Preference(waiting=PAYS_FROM * FROM_BYTES - 1, spark=COLD), FROM_BYTES, "", "local"),
+        (Preference(waiting=PAYS_FROM * FROM_BYTES, spark=COLD), FROM_BYTES, "", "spark"),
+        (Preference(waiting=LARGE, spark=COLD), FROM_BYTES_WITH_SPARK - 1, "", "local"),
+        (Preference(from_bytes=10, waiting=40, spark=COLD), 10, "", "spark"),
         (Preference(waiting=LARGE, spark=READY), FROM_BYTES_WITH_SPARK, "", "spark"),
         (Preference(waiting=LARGE, spark=READY), FROM_BYTES_WITH_SPARK - 1, "", "local"),
         (Preference(spark_given=True), FROM_BYTES_WITH_SPARK - 1, "", "local"),

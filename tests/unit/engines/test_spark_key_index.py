@@ -15,40 +15,19 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from tests.jobs_here import JobsHere
 from tests.mirror import Mirror, target_of, unit
 
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.local_engine import LocalEngine
-from lakemirror.engines.spark import SparkEngine, tasks
-from lakemirror.engines.spark.jobs import Stage
-from lakemirror.engines.spark.messages import dumps, loads
+from lakemirror.engines.spark import SparkEngine
 from lakemirror.keys import key_index, look_up
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.landing_zone.row_markers import ROW_MARKER, UPSERT
 
 FILES, ROWS, GROUPS = 3, 4_000, 4
 COLUMNS = {"id": pa.string(), "n": pa.int64()}
-
-
-class JobsHere:
-    """Runs the units of stages in this process, as tasks do, one after the other."""
-
-    parallelism = 2
-
-    def __init__(self) -> None:
-        self.stages: list[str] = []
-
-    def run(self, _: str, stage: Stage) -> list[list[Any]]:
-        if stage.units:
-            self.stages.append(stage.kernel.__name__)
-        results: list[list[Any]] = [[] for _ in stage.units]
-        numbers = pa.record_batch({"id": pa.array(range(len(stage.units)), pa.int64())})
-        units = [dumps(unit) for unit in stage.units]
-        for batch in tasks.results([numbers], dumps((stage.kernel, stage.shared)), units):
-            for row in batch.to_pylist():
-                results[row["unit"]].append(loads(row["result"]))
-        return results
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from protocol_tables import IDS, make
 
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME, FEATURES, READER_FEATURES, dependents
 from lakemirror.features.drop import Dropped, drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish
 from lakemirror.features.usage import walk
 

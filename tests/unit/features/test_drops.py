@@ -21,11 +21,11 @@ from tests import preloaded
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.checksum import checksum, checksum_lies
+from lakemirror.delta.feature_names import features_of, implied, lowest, pure, shown, without
 from lakemirror.delta.log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.cleaning import empty_commit
 from lakemirror.features.drop import POINTS, drop
-from lakemirror.features.feature_names import features_of, implied, lowest, pure, shown, without
 from lakemirror.features.history import clean_since, cut
 from lakemirror.features.log_commit import commit
 from lakemirror.features.plan import Wish, make_plan

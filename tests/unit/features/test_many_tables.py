@@ -12,11 +12,11 @@ from protocol_tables import make
 from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Protocol, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME
 from lakemirror.features.drop import drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.fleet import Outcome, act_on_each, chosen, summary
 from lakemirror.features.plan import Wish
 

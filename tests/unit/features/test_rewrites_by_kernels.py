@@ -25,13 +25,13 @@ from tests.commands import CommandRunner
 from lakemirror.cli import features as cli_features
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.deletion_vectors import write_vectors
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.engines.kernels import rewrite
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import FEATURE_NAMES
 from lakemirror.features import kernel_route, plan, route
 from lakemirror.features.drop import drop
-from lakemirror.features.feature_names import features_of
 from lakemirror.features.plan import Wish, make_plan
 from lakemirror.maintenance.vacuum import vacuum
 

@@ -26,7 +26,8 @@ from lakemirror.storage import LocalStorage
 STATES = {
     "column-added-again", "column-mapping", "detection-undeclared", "drop-postponed", "file-ignored",
     "file-quarantined", "file-stray", "folder-missing", "folder-renamed", "folder-skipped", "key-name-empty",
-    "metadata-lenient", "not-a-file", "partner-events-invalid", "property-unknown", "readers-unmet",
+    "metadata-lenient", "not-a-file", "partial-row-missing", "partner-events-invalid", "property-unknown",
+    "readers-unmet",
     "schema-undeclared", "separator-doubtful", "setting-unknown", "status-unreadable", "table-paused",
     "text-looks-typed", "value-converted",
 }  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 from tests.landing import MARKER, declare, put
 
 from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
-from lakemirror.features.feature_names import features_of
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_rules import allowed

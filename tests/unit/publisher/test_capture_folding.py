@@ -22,7 +22,7 @@ from lakemirror.publisher.capture.capture_position import (
     read_state,
     write_state,
 )
-from lakemirror.publisher.capture.change_folding import UNCHANGED, UNSENT, TableShape, fold_events, with_reselected
+from lakemirror.publisher.capture.change_folding import UNSENT, TableShape, fold_events, with_reselected
 from lakemirror.publisher.capture.envelope import Ended, EventColumn, TableEvents, read_ended, read_events
 from lakemirror.publisher.capture.pending_changes import PendingChanges
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
@@ -109,7 +109,7 @@ def test_a_value_that_was_not_sent_is_named_and_never_written() -> None:
         SHAPE,
     )
     assert found.reselect == ()
-    assert found.rows[UNCHANGED].to_pylist() == [["v", "a"], None]
+    assert found.unchanged == (("v", "a"), None)
     assert found.rows["v"].to_pylist() == [None, "sent"]
     assert UNSENT not in str(found.rows.to_pylist())
 
@@ -119,8 +119,8 @@ def test_unsent_values_of_a_changed_key_are_read_again() -> None:
     found = fold_events(given, SHAPE)
     assert found.reselect == (1, 2)
     rows = with_reselected(found, lambda key: {"v": pa.scalar("read")} if key["id"] == 2 else None, SHAPE)
-    assert rows["v"].to_pylist() == [None, "read", None]
-    assert UNCHANGED not in rows.column_names
+    assert rows.rows["v"].to_pylist() == [None, "read", None]
+    assert rows.unchanged is None
 
 
 def test_a_table_without_a_key_takes_inserts_alone() -> None:

@@ -109,7 +109,7 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
         def begin(self) -> None:
             self.has_looked = True
-            if self._start(Settings(), 0) is started[0]:
+            if self._start(Settings()) is started[0]:
                 self.ended_by = SetupError("spark-failed", "Spark's process ended")
                 threading.Timer(0.05, lambda: self.on_end()).start()
 

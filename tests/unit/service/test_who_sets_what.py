@@ -66,6 +66,7 @@ TABLE: dict[str, tuple[Any, Mapping[str, str]]] = {
     "on_bad_file": ("quarantine", ANYBODY),
     "on_type_change": ("widen", ANYBODY),
     "row_marker_misspelt": ("column", ANYBODY),
+    "partial_row_missing": ("null", ANYBODY),
     "undeclared_columns": ("string", ANYBODY),
     "zoneless": ("ntz", BY_HAND),
     "trust_footers": (True, BY_HAND),

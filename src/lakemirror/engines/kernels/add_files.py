@@ -16,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
+from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_told
 from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.row_work import Action, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import check_pages, extents
 from lakemirror.storage.durable import copy as copy_to
@@ -82,8 +83,8 @@ def unsupported_reason(
             return f"partition column {given!r} is not a string"
     held = _held(unit)
     for found in held:
-        if found.name == ROW_MARKER:
-            return f"{name} has a row marker column"
+        if found.name in NEVER_COLUMNS:
+            return f"{name} has the column {found.name}"
         if found.name in target.partition_columns:
             return f"{name} contains the partition column {found.name!r}"
         if types.get(found.name) is None or kept_type(found) != types[found.name]:
@@ -136,7 +137,7 @@ def add_file(
         "size": status.st_size,
         "modificationTime": int(status.st_mtime * 1000),
         "dataChange": True,
-        "stats": statistics_text(stats),
+        "stats": exact_json.text(stats),
     }
     keys.keep(add, footer)
     return add

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import logged_path, new_name
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import Tally, statistics_text
+from lakemirror.delta.statistics import Tally
 from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.kernels.write import CALENDAR, FileSizes, file_schema
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -149,6 +150,6 @@ class CopiedFiles:
                 "size": size,
                 "modificationTime": int(modified * 1000),
                 "dataChange": True,
-                "stats": statistics_text(copy.tally.stats(self._indexed)),
+                "stats": exact_json.text(copy.tally.stats(self._indexed)),
             }
         )

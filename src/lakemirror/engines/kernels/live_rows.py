@@ -38,7 +38,7 @@ def chosen_rows(
     """The live rows among those with these numbers (ascending), in these columns."""
     deleted = deleted_rows(add, target)
     wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
-    for begin, rows in _rows(add, target, columns):
+    for begin, rows in _rows(add, target, columns, wanted):
         low, high = np.searchsorted(wanted, [begin, begin + rows.num_rows])
         if high > low:
             yield rows.take(pa.array(wanted[low:high] - begin))
@@ -52,10 +52,16 @@ def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
     return read_row_numbers(target.path, vector)
 
 
-def _rows(add: Action, target: Target, columns: Sequence[TargetColumn]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows in parts, each with the number of its first row."""
+def _rows(
+    add: Action, target: Target, columns: Sequence[TargetColumn], wanted: np.ndarray | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows in parts, each with the number of its first row. `wanted`: only row groups with one of them are read."""
     with opened(DataFile.of(add, target)) as parquet:
         for group in row_groups(add, target, None, parquet.metadata):
+            if wanted is not None:
+                low, high = np.searchsorted(wanted, [group.first_row, group.first_row + group.rows])
+                if low == high:
+                    continue
             begin = group.first_row
             for rows in rows_of(parquet, group, columns):
                 yield begin, rows

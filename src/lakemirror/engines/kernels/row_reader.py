@@ -34,12 +34,14 @@ from lakemirror.engines.kernels.decode import (
     suspects,
 )
 from lakemirror.engines.kernels.marker import read_markers
+from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.engines.units import Shared
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
-from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
+from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.unchanged_columns import read_unchanged
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 
@@ -54,12 +56,14 @@ class Changes(NamedTuple):
     """Rows of a change file, in the file's order.
 
     `rows`: the requested columns of the target, in the target's order, as `arrow_type` or, with `encoded`, a dictionary
-    of it. `marker`: int8, one per row. `first_row`: the number of the first row in the file, from 0.
+    of it. `marker`: int8, one per row. `first_row`: the number of the first row in the file, from 0. `unchanged`: the
+    columns that keep their values, as from `read_unchanged`; None if all rows are complete.
     """
 
     rows: pa.RecordBatch
     marker: npt.NDArray[np.int8]
     first_row: int
+    unchanged: pa.Array | None = None
 
 
 class Reading:
@@ -264,6 +268,10 @@ class Reading:
         if batch.num_columns != len(self._wanted.read):
             return unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._wanted.read)} were requested")
         marker, bad = self._markers(batch, first_row)
+        unchanged = None
+        if self._wanted.unchanged is not None:
+            named = batch.column(self._wanted.at[self._wanted.unchanged.place])
+            unchanged, bad = self._unchanged(named, marker, first_row, bad)
         rows = batch.num_rows if bad is None or bad.row is None else bad.row - 1 - first_row
         values = []
         for column in self._asked:
@@ -273,6 +281,8 @@ class Reading:
                 continue
             each, convert = held
             found = batch.column(self._wanted.at[each.place])
+            if unchanged is not None:
+                found = without_named(found, column.name, unchanged)
             if each.column.name in self._encoded:
                 if _is_valid(found):
                     values.append(found)
@@ -290,7 +300,7 @@ class Reading:
                     rows = error.row or 0
         if bad is not None:
             return bad
-        return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row)
+        return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row, unchanged)
 
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
         kind = arrow_type(column.type)
@@ -319,6 +329,20 @@ class Reading:
                 shown = str(values[place].as_py()) if values is not None and values[place].is_valid else "NULL"
                 bad = self._no_insert(first_row + place, shown)
         return marker, bad
+
+    def _unchanged(
+        self, values: pa.Array, marker: npt.NDArray[np.int8], first_row: int, bad: Rejected | None
+    ) -> tuple[pa.Array | None, Rejected | None]:
+        """The columns that each row leaves unchanged, and the first bad row. `bad`: the first with a bad marker."""
+        try:
+            keys = {key.lower() for key in self._target.key_columns}
+            names, wrong = read_unchanged(values, marker, may_name(self._target, self._unit), keys)
+        except pa.ArrowException:
+            names, wrong = None, (0, f"is {values.type}, and must be a list of strings")
+        if wrong is None or (bad is not None and bad.row is not None and bad.row <= first_row + wrong[0] + 1):
+            return names, bad
+        row, name = first_row + wrong[0] + 1, self._unit.name
+        return None, Rejected("partial-row-invalid", f"{name}, row {row}: {UNCHANGED} {wrong[1]}", name, row, UNCHANGED)
 
     def _no_insert(self, row: int, marker: str) -> Rejected:
         """The rejection of a row that must be an insert and is none. `row` counts from 0."""

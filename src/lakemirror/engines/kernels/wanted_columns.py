@@ -17,7 +17,7 @@ from lakemirror.engines.kernels.convert_types import Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
 
 _NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
@@ -37,7 +37,7 @@ class WantedColumns:
 
     `leaves`: the positions of their leaf columns. `at`: the position in `read` by the position in the file.
     `conversions`: by name of the table's column; a column that the file lacks has none. `marker`: the row marker's
-    column, if the file has one. `absent_key`: a key column that the file lacks.
+    column, if the file has one. `absent_key`: a key column that the file lacks. `unchanged`: as `marker`.
     """
 
     read: tuple[Wanted, ...]
@@ -46,6 +46,7 @@ class WantedColumns:
     conversions: Mapping[str, tuple[Wanted, Conversion]]
     marker: Wanted | None
     absent_key: str | None
+    unchanged: Wanted | None = None
 
 
 def wanted_columns(
@@ -59,8 +60,9 @@ def wanted_columns(
     bad = _ambiguous(found, unit.name)
     if bad is not None:
         return bad
-    held = {each.column.name.lower(): each for each in found if each.column.name != ROW_MARKER}
+    held = {each.column.name.lower(): each for each in found if each.column.name not in NEVER_COLUMNS}
     marker = next((each for each in found if each.column.name == ROW_MARKER), None)
+    unchanged = next((each for each in found if each.column.name == UNCHANGED), None)
     constants = {name.lower() for name, _ in unit.constants}
     absent_key = next((key for key in key_columns if key.lower() not in held.keys() | constants), None)
     calendar = calendar_of(footer.metadata)
@@ -83,6 +85,8 @@ def wanted_columns(
     chosen = {each.place: each for each, _ in conversions.values()}
     if marker is not None:
         chosen[marker.place] = marker
+    if unchanged is not None:
+        chosen[unchanged.place] = unchanged
     if not chosen and found:
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
@@ -96,6 +100,7 @@ def wanted_columns(
         conversions,
         marker,
         absent_key,
+        unchanged,
     )
 
 
@@ -121,7 +126,7 @@ def _ambiguous(found: Collection[Wanted], file: str) -> Rejected | None:
     seen: set[str] = set()
     for each in found:
         name = each.column.name
-        same = name if name == ROW_MARKER else name.lower()
+        same = name if name in NEVER_COLUMNS else name.lower()
         if same in seen:
             message = f"{file}: more than one column is named {name!r} if case is ignored"
             return Rejected("columns-ambiguous", message, file, column=name)

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.long_texts import LONG, long_columns
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import Tally, statistics_text
+from lakemirror.delta.statistics import Tally
 from lakemirror.engines.kernels.dictionaries import is_repeated, one_table, with_dictionaries
 from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, leaves_of, parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -321,7 +322,7 @@ class _Files:
             action["dataChange"] = False
         else:
             action |= {"modificationTime": int(modified * 1000), "dataChange": True}
-            action["stats"] = statistics_text(by_path(file.tally.stats(), self._leaves))
+            action["stats"] = exact_json.text(by_path(file.tally.stats(), self._leaves))
         self._done.append(action)
 
 

@@ -24,6 +24,7 @@ from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import Kernel
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, size_of
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.spark_session.connect_server import is_remote
 from lakemirror.spark_session.python_workers import running
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Jobs:
     def __init__(self, session: SparkSession, interpreter: str = "") -> None:
         self.session = session
         self._interpreter = interpreter
-        self.is_remote = type(session).__module__.startswith("pyspark.sql.connect")
+        self.is_remote = is_remote(session)
         self._store_options = StoreOptions(session, is_remote=self.is_remote)
 
     @property

@@ -24,10 +24,12 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.decode import DEFAULT
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
+from lakemirror.engines.kernels.partial_rows import PartialRows, together
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.pipeline import Pipeline, TooManyKeys
-from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
+from lakemirror.engines.row_work import FILE, Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
@@ -44,6 +46,7 @@ from lakemirror.engines.units import (
     data_units,
     shared_out,
     weight_of,
+    without_statistics,
 )
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
@@ -130,8 +133,10 @@ class SparkEngine(Pipeline):
 
     @contextlib.contextmanager
     def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
-        """All changes in memory, while the block runs; None if they are not few."""
-        yield self._here.read_small(work, shared, self._few_bytes) if self._few_bytes else None
+        """All changes in memory, while the block runs; None if they are not few, or tasks do more with them than write:
+        they check constraints, and read the values of partial rows, which may be large."""
+        for_tasks = not self._few_bytes or work.partial or work.target.constraints
+        yield None if for_tasks else self._here.read_small(work, shared, self._few_bytes)
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
@@ -191,9 +196,17 @@ class SparkEngine(Pipeline):
         self._raise_first(work, shared, results)
         return _combined(work, results)
 
-    def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
+    def fills_of(self, work: RowWork, shared: Shared, held: Any, partial: PartialRows, newest: pa.Table) -> FillRequest:
+        """What tasks read for the rows that they write: values are not collected in the driver."""
+        needed = set(newest[FILE].unique().to_pylist())
+        adds = {number: without_statistics(work.candidates[number]) for number in needed}
+        return FillRequest(partial, newest, adds)
+
+    def broken_constraint(
+        self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
+    ) -> Rejected | None:
         """The first inserted row that breaks a CHECK constraint or NOT NULL."""
-        stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes))
+        stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes, fills))
         with _spark_may_go():
             return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)
 
@@ -230,7 +243,11 @@ def _combined(work: RowWork, buckets: Sequence[tasks.FoldedKeys]) -> NetEffect:
     for number in sorted(parts):
         deleted, updated = (np.sort(np.concatenate(rows)) for rows in zip(*parts[number], strict=True))
         touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
-    return NetEffect(flags, touched)
+    partial = [folded.partial for folded in buckets if folded.partial is not None]
+    found = [folded.found for folded in buckets if folded.found is not None]
+    return NetEffect(
+        flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None
+    )  # fmt: skip
 
 
 def _key_width(target: Target) -> int:

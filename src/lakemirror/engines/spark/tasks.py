@@ -20,7 +20,8 @@ import pyarrow as pa
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
-from lakemirror.engines.row_work import FILE, MARKER, ROW
+from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together, with_keys
+from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
 from lakemirror.engines.spark.messages import dumps, loads, stream, unstream
 from lakemirror.engines.unit_kernels import Bad, kept_rows, named_errors
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
@@ -33,19 +34,22 @@ from lakemirror.keys.wanted_keys import is_among
 CHANGES, TABLE, FAILED = 0, 1, 2
 """Kinds of blobs: keys of changes, keys of the table's rows, a Rejected or LakemirrorError."""
 
-_PLACES = (FILE, ROW, MARKER)
+_PLACES = (FILE, ROW, MARKER, NAMES)
 
 
 class FoldedKeys(NamedTuple):
     """The net effect of some buckets. All row numbers and positions ascend.
 
     `dropped`: the positions of the changes that are not inserted. `updates`: of those that the change data feed shows
-    as updates. `files`: candidates with deleted rows: number, deleted rows, those of them that are updates.
+    as updates. `files`: candidates with deleted rows: number, deleted rows, those of them that are updates. `partial`,
+    `found`: as of `NetEffect`.
     """
 
     dropped: np.ndarray
     updates: np.ndarray
     files: list[tuple[int, np.ndarray, np.ndarray]]
+    partial: PartialRows | None = None
+    found: pa.Table | None = None
 
 
 # The entry points, which `mapInArrow` calls with batches
@@ -104,7 +108,7 @@ def read_table_keys(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
     """
     target, columns = shared.target, shared.target.keys
     for file in unit.files:
-        deleted = deleted_rows(file.add, target) if target.feed or not target.vectors else None
+        deleted = deleted_rows(file.add, target) if target.feed or not target.vectors or shared.partial else None
         footer = read_footer(file.add, target)
         parts = []
         for group in row_groups(file.add, target, None, footer)[unit.part :: unit.parts]:
@@ -127,6 +131,8 @@ def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Ta
     dropped, updates = [], []
     deleted: dict[int, list[np.ndarray]] = {}
     updated: dict[int, list[np.ndarray]] = {}
+    partial: list[PartialRows] = []
+    found: list[pa.Table] = []
     for (bucket, kind), changes in tables.items():
         if kind != CHANGES:
             continue
@@ -136,6 +142,11 @@ def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Ta
         drop = np.ones(len(positions), bool)
         drop[effect.kept] = False
         dropped.append(positions[drop])
+        part = None
+        if shared.partial and table[NAMES].null_count < table.num_rows:
+            markers = np.asarray(table[MARKER].combine_chunks())
+            part = partial_rows(keys, markers, table[NAMES], effect.kept, positions)
+            partial.append(part)
         of_table = tables.get((bucket, TABLE))
         if of_table is None or not len(effect.deletes):
             continue
@@ -143,6 +154,8 @@ def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Ta
         hits = is_among(comparable(old.select(names)), comparable(keys.take(whole_numbers(effect.deletes))))
         hits = hits[np.asarray(old[MARKER].combine_chunks())[hits] != 0]
         old = old.take(whole_numbers(hits))
+        if part is not None and part.firsts.num_rows:
+            found.append(with_keys(part.firsts, old))
         for number, numbers in rows_by_file(old):
             deleted.setdefault(number, []).append(numbers)
         if target.feed:
@@ -151,7 +164,10 @@ def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Ta
             for number, numbers in rows_by_file(old.take(whole_numbers(is_among(old_keys, new_keys)))):
                 updated.setdefault(number, []).append(numbers)
     files = [(number, _ascending(parts), _ascending(updated.get(number, []))) for number, parts in deleted.items()]
-    yield FoldedKeys(_ascending(dropped), _ascending(updates), files)
+    yield FoldedKeys(
+        _ascending(dropped), _ascending(updates), files,
+        together(partial) if partial else None, pa.concat_tables(found) if found else None,
+    )  # fmt: skip
 
 
 def check_rows(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:

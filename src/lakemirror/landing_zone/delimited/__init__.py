@@ -7,8 +7,8 @@ A Spark scan of text has no row order across its splits. A Parquet file has one,
 nothing else (`docs/decisions/003-delimited-text.md`).
 """
 
-from lakemirror.landing_zone.delimited.convert import TextDoubts, convert, line_of, read_columns
+from lakemirror.landing_zone.delimited.convert import TextDoubts, convert, header_names, line_of, read_columns
 from lakemirror.landing_zone.delimited.typed_text import TypedText
 from lakemirror.landing_zone.delimited.values import BadValue
 
-__all__ = ["BadValue", "TextDoubts", "TypedText", "convert", "line_of", "read_columns"]
+__all__ = ["BadValue", "TextDoubts", "TypedText", "convert", "header_names", "line_of", "read_columns"]

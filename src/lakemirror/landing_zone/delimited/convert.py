@@ -22,7 +22,8 @@ from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.typed_text import TypedText
 from lakemirror.landing_zone.delimited.values import BadValue
-from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
+from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, Warned
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
 from lakemirror.landing_zone.zoneless import NTZ, Zones
 from lakemirror.worker_pool import worker_pool
 
@@ -86,7 +87,7 @@ class TextDoubts:
             self._looks = {
                 name: looks_like(batch.column(place))
                 for place, name in enumerate(batch.schema.names)
-                if name.lower() not in self._declared and name != ROW_MARKER
+                if name.lower() not in self._declared and name not in NEVER_COLUMNS
             }
 
     def warnings(self, file: str) -> tuple[Warned, ...]:
@@ -127,6 +128,13 @@ def read_columns(
                 yield text.values(texts)
             except BadValue as bad:
                 raise text.error(bad, file, lines[bad.place]) from bad
+
+
+def header_names(source: IO[bytes], *, file: str, metadata: TableMetadata) -> list[str]:
+    """The names of the columns, from the header. TableError as of `convert`."""
+    form = metadata.delimited or DelimitedFormat()
+    _, reader = _opened(source, file, form)
+    return list(header(reader, file, form))
 
 
 def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
@@ -202,6 +210,8 @@ def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared:
     for name in names:
         if name == ROW_MARKER:
             types[name] = "int"
+        elif name == UNCHANGED:
+            types[name] = "string"
         elif name.lower() in declared:
             kind = declared[name.lower()]
             types[name] = "timestamp_ntz" if kind == "timestamp" and zones.of(name) == NTZ else kind
@@ -224,4 +234,4 @@ def _parsed_type(name: str, kind: str, form: DelimitedFormat) -> pa.DataType:
     return arrow_type(kind) if plain and is_number(kind) and not kind.startswith("decimal") else pa.string()
 
 
-__all__ = ["TextDoubts", "convert", "line_of", "read_columns"]
+__all__ = ["TextDoubts", "convert", "header_names", "line_of", "read_columns"]

@@ -2,6 +2,6 @@
 
     database's log ─▶ Debezium ─▶ envelopes ─▶ changes of each table ─▶ Arrow rows with markers ─▶ a publisher's files
 
-`capture.py` is the life of one capture. What it has published says how far it is: positions are in the files' footers.
+`database_capture.py` is the life of one capture. The footers of published files say how far it is.
 Rules: sources.md of the contract.
 """

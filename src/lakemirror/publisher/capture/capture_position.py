@@ -134,7 +134,7 @@ class CaptureState:
         """`folder`: the landing zone. `origin`: source, name, slot, as they are reported. `tell` gets sentences."""
         self._folder, self._origin, self._tell = folder, origin, tell
         self._written = 0.0
-        self._milliseconds = 0
+        self.milliseconds = 0  # when the newest transaction was committed that is in the landing zone
         self._tables: dict[str, dict[str, Any]] = {}
         self._waiting: dict[str, str] = {}
         self.said = 0
@@ -146,7 +146,7 @@ class CaptureState:
 
     def committed(self, milliseconds: int) -> None:
         """Takes in when the newest transaction was committed that is in the landing zone (Unix ms)."""
-        self._milliseconds = milliseconds
+        self.milliseconds = milliseconds
         self._waiting.clear()
 
     def waiting(self, table: tuple[str, str], error: LakemirrorError) -> None:
@@ -183,7 +183,7 @@ class CaptureState:
             **self._origin,
             "position": position,
             "time": time.time(),
-            "committed": self._milliseconds / 1000,
+            "committed": self.milliseconds / 1000,
             "tables": list(self._tables.values()),
         }
         try:

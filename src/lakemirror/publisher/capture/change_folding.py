@@ -8,6 +8,7 @@ The order stays. A file that is published twice does no harm, because no row is 
 from __future__ import annotations
 
 import base64
+import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
+from lakemirror.publisher.capture.unkept_values import value_error
 
-UNCHANGED = "__unchangedColumns__"
 UNSENT = f"lakemirror-unsent-{uuid.uuid4().hex}"
 """What Debezium writes for a value that the source did not send: of this process, so that no stored value equals it."""
 
@@ -48,9 +50,14 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Folded:
-    """Rows of a change file, and the places of those whose unsent values must be read from the source again."""
+    """Rows of a change file, with markers.
+
+    `unchanged`: for each row the columns that keep their values, or None. `reselect`: the places of rows whose unsent
+    values must be read from the source again.
+    """
 
     rows: pa.Table
+    unchanged: tuple[tuple[str, ...] | None, ...] | None = None
     reselect: tuple[int, ...] = ()
 
 
@@ -75,42 +82,50 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
         elif (mask := _unsent(values)) is not None:
             masks[column.name] = mask
             values = pc.if_else(mask, pa.scalar(None, values.type), values)
-        arrays[column.name] = column.from_event(values)
+        arrays[column.name] = _converted(column, values, before, after, shape)
     rows = pa.table(arrays)
+    unchanged: tuple[tuple[str, ...] | None, ...] | None = None
     reselect: tuple[int, ...] = ()
     if masks:
-        rows = rows.append_column(UNCHANGED, _unchanged(masks, len(ops)))
-        created = pc.is_in(ops, pa.array([envelope.CREATE, envelope.READ]))
-        again = pc.and_(created, pc.is_valid(rows[UNCHANGED].combine_chunks()))
-        reselect = tuple(pc.indices_nonzero(again).to_pylist())
+        unchanged = _unchanged(masks, len(ops))
+        created = pc.is_in(ops, pa.array([envelope.CREATE, envelope.READ])).to_pylist()
+        reselect = tuple(at for at, names in enumerate(unchanged) if names and created[at])
     present = UPSERT if shape.key else INSERT
     markers = pc.if_else(deleted, pa.scalar(DELETE, pa.int32()), pa.scalar(present, pa.int32()))
-    return Folded(rows.append_column(ROW_MARKER, markers), reselect)
+    return Folded(rows.append_column(ROW_MARKER, markers), unchanged, reselect)
+
+
+def _converted(
+    column: Any, values: pa.Array, before: pa.StructArray, after: pa.StructArray, shape: TableShape
+) -> pa.Array:
+    """The values as change files have them; `capture-value` with the key of the row whose value cannot be kept."""
+    try:
+        return column.from_event(values)
+    except BadValue as bad:
+        sides = [before if after[bad.place].as_py() is None else after]
+        key = [str(pc.struct_field(side, name)[bad.place].as_py()) for side in sides for name in shape.key]
+        raise value_error(shape.name, column, ", ".join(key) or "without key", bad) from bad
 
 
 def with_reselected(
     folded: Folded, found: Callable[[dict[str, Any]], dict[str, pa.Scalar] | None], shape: TableShape
-) -> pa.Table:
+) -> Folded:
     """The rows, with unsent values of changed keys as the source has them now; NULL where the row is gone there.
 
     `found` gives the source's row of a key, with values in the columns' types; None where there is none.
     """
-    rows = folded.rows
-    if not folded.reselect:
-        return rows
-    unsent = rows[UNCHANGED].to_pylist()
-    columns = {name: rows[name].to_pylist() for name in {name for at in folded.reselect for name in unsent[at]}}
+    if not folded.reselect or folded.unchanged is None:
+        return folded
+    rows, unchanged = folded.rows, list(folded.unchanged)
+    columns = {name: rows[name].to_pylist() for at in folded.reselect for name in unchanged[at] or ()}
     for at in folded.reselect:
         row = found({name: rows[name][at].as_py() for name in shape.key})
-        for name in unsent[at]:
+        for name in unchanged[at] or ():
             columns[name][at] = None if row is None else row[name].as_py()
-        unsent[at] = None
+        unchanged[at] = None
     for name, values in columns.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, rows[name].type))
-    place = rows.column_names.index(UNCHANGED)
-    if not any(unsent):
-        return rows.remove_column(place)
-    return rows.set_column(place, UNCHANGED, pa.array(unsent, pa.list_(pa.string())))
+    return Folded(rows, tuple(unchanged) if any(unchanged) else None)
 
 
 def _only_inserts(ops: pa.Array, shape: TableShape) -> None:
@@ -172,8 +187,11 @@ def _unsent(values: Any) -> Any:
 
 
 def _unsent_lists(values: Any) -> pa.Array:
-    """The placeholder of lists is a list: of the text, or of the text's bytes as numbers."""
-    wanted: list[list[Any]] = [[UNSENT], list(UNSENT.encode())]
+    """The placeholder of lists is a list: of the text, of its bytes, also as numbers, or of the UUID of its bytes."""
+    digest = bytearray(hashlib.md5(UNSENT.encode(), usedforsecurity=False).digest())
+    digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+    texts = (UNSENT, _UNSENT_TEXTS[1], str(uuid.UUID(bytes=bytes(digest))))
+    wanted: list[list[Any]] = [*([text] for text in texts), list(UNSENT.encode())]
     lengths = pc.list_value_length(values)
     like = pc.fill_null(pc.is_in(lengths, pa.array({len(each) for each in wanted}, pa.int32())), False)
     found = [False] * len(values)
@@ -182,13 +200,13 @@ def _unsent_lists(values: Any) -> pa.Array:
     return pa.array(found)
 
 
-def _unchanged(masks: dict[str, Any], count: int) -> pa.Array:
-    """For each row the names of its unsent columns; NULL where there is none."""
-    names: list[list[str] | None] = [None] * count
+def _unchanged(masks: dict[str, Any], count: int) -> tuple[tuple[str, ...] | None, ...]:
+    """For each row the names of its unsent columns; None where there is none."""
+    names: list[tuple[str, ...] | None] = [None] * count
     for name, mask in masks.items():
         for place in pc.indices_nonzero(mask).to_pylist():
-            names[place] = [*(names[place] or ()), name]
-    return pa.array(names, pa.list_(pa.string()))
+            names[place] = (*(names[place] or ()), name)
+    return tuple(names)
 
 
 __all__ = ["UNSENT", "Column", "Folded", "TableShape", "fold_events", "with_reselected"]

@@ -27,6 +27,7 @@ from lakemirror.publisher.capture.capture_position import (
 )
 from lakemirror.publisher.capture.change_folding import TableShape, fold_events, with_reselected
 from lakemirror.publisher.landing_table import LandingTable
+from lakemirror.publisher.unchanged import with_unchanged
 
 Found = Callable[[dict[str, Any]], "dict[str, pa.Scalar] | None"]
 
@@ -70,6 +71,10 @@ class TableStream:
     def position(self) -> int:
         """Everything up to here is in the landing zone, as the newest file tells."""
         return max(self._at.last.lsn, self.state.start)
+
+    def is_at(self, commit: int) -> bool:
+        """True if the newest file ends with a transaction that was committed up to here, and not within one."""
+        return self._at.final and self.position <= commit
 
     def passed(self, commit: int) -> None:
         """Takes in that a transaction with this commit has ended in the stream."""
@@ -143,10 +148,12 @@ class TableStream:
             events = events.slice(place + 1)
         if not events.num_rows:
             return
-        folded = fold_events(events, self.shape)
-        rows = with_reselected(folded, found, self.shape)
-        marker = change_writer.MARKER_COLUMN
-        marked = change_writer.with_given_markers(self.table.take(rows, marker), marker, str(self.table.name))
+        folded = with_reselected(fold_events(events, self.shape), found, self.shape)
+        marker, name = change_writer.MARKER_COLUMN, str(self.table.name)
+        marked = change_writer.with_given_markers(self.table.take(folded.rows, marker), marker, name)
+        if folded.unchanged is not None:
+            columns = [column.name for column in self.shape.columns]
+            marked = with_unchanged(marked, folded.unchanged, columns, self.shape.key, name)
         self._publish(marked, at)
 
     def _start_again(self, at: FilePosition) -> None:

@@ -113,7 +113,7 @@ def quoted(name: str) -> str:
 def _postgres(name: str, kind: str, modifier: int, chosen: pa.DataType | None) -> ReadAs:
     column = quoted(name)
     if kind == "numeric":
-        return _number(name, f"{column}::text", *_precision(modifier), chosen)
+        return _number(name, f"{column}::text", *precision_of(modifier), chosen)
     if kind == "money":
         return ReadAs(name, f"{column}::numeric::text", chosen or pa.decimal128(19, 2))
     if kind in ("date", "timestamp", "timestamptz"):
@@ -188,7 +188,7 @@ def _as_text(name: str, kind: str, what: str) -> str:
     return f"column {name} of type {kind} is published as {what}"
 
 
-def _precision(modifier: int) -> tuple[int, int]:
+def precision_of(modifier: int) -> tuple[int, int]:
     """Precision and scale of a numeric type; (0, 0) where none is declared."""
     if modifier < 4:
         return 0, 0
@@ -218,6 +218,6 @@ _TEXTS: Mapping[str, str] = {
 }
 
 __all__ = [
-    "INFINITE", "Digits", "ReadAs", "decided", "duckdb_columns", "postgres_columns", "quoted", "select",
+    "INFINITE", "Digits", "ReadAs", "decided", "duckdb_columns", "postgres_columns", "precision_of", "quoted", "select",
     "sqlite_columns", "sqlite_type",
 ]  # fmt: skip

@@ -21,13 +21,13 @@ _PATH = "/delta-sharing"
 def write_profile(root: Path, name: str, to: Path, endpoint: str, lifetime: int) -> None:
     """Writes the profile file of a principal, with mode 0600. `lifetime`: in seconds.
 
-    `endpoint`: scheme and host of the service. LakemirrorError `principal-invalid`: there is no such principal, or the
-    file exists, or cannot be written.
+    `endpoint`: scheme and host of the service. LakemirrorError `principal-missing`; `principal-invalid`: the file
+    exists, or cannot be written.
     """
     principals = Principals(root)
     principal = principals.by_name(name)
     if principal is None:
-        raise LakemirrorError("principal-invalid", f"there is no principal {name}")
+        raise LakemirrorError("principal-missing", f"there is no principal {name}")
     if not endpoint.startswith(("https://", "http://")) or lifetime < 1:
         raise LakemirrorError("principal-invalid", "--endpoint begins with https://, and --expires is over 0")
     token, expiry = Tokens(own_folder(root) / "keys").issue_for_sharing(principal, principals.tenant_id, lifetime)

@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.change_folding import UNSENT
+from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
-
-
-@dataclass(frozen=True)
-class SlotState:
-    """The main slot: `confirmed` is where a stream starts; `active` while a stream reads it."""
-
-    confirmed: int
-    active: bool
-    lost: bool
 
 
 class ChangeLog:
@@ -33,16 +24,11 @@ class ChangeLog:
         self._connection = connection
         self._slot = slot
 
-    def slot(self) -> SlotState | None:
+    def slot(self) -> SlotReport | None:
         """The main slot; None where there is none."""
-        row = self._one(
-            f"select {_NUMBER.format('confirmed_flush_lsn')}, active, coalesce(wal_status, '') = 'lost' "
-            "from pg_replication_slots where slot_name = %s and database = current_database()",
-            self._slot,
-        )
-        return None if row is None else SlotState(row[0] or 0, row[1], row[2])
+        return read_slot(self._connection, self._slot)
 
-    def make(self) -> SlotState:
+    def make(self) -> SlotReport:
         """Makes the publication, empty, and the slot behind it, so that every change in the slot can be decoded."""
         if self._one("select 1 from pg_publication where pubname = %s", self._slot) is None:
             self._run(f'create publication "{self._slot}" with (publish_via_partition_root = true)')
@@ -129,12 +115,13 @@ class ChangeLog:
                 found[f"database.{name}"] = given[name]
         return {**found, **values}
 
-    def row(
-        self, schema: str, table: str, key: Mapping[str, Any], expressions: Sequence[str]
-    ) -> tuple[Any, ...] | None:
-        """The values of these expressions in the row of a key, as it is now; None where there is none."""
-        where = " and ".join(f"{_quoted(name)} = %s" for name in key)
-        text = f"select {', '.join(expressions)} from {_quoted(schema)}.{_quoted(table)} where {where}"
+    def row(self, table: str, key: Mapping[str, Any], expressions: Sequence[str]) -> tuple[Any, ...] | None:
+        """The values of these expressions in the row of a key, as it is now; None where there is none.
+
+        `table`: its name as SQL writes it.
+        """
+        where = " and ".join(f"{_quoted(name).replace('%', '%%')} = %s" for name in key)
+        text = f"select {', '.join(expressions)} from {table}".replace("%", "%%") + f" where {where}"
         found: tuple[Any, ...] | None = self._one(text, *key.values())
         return found
 
@@ -157,4 +144,4 @@ def _quoted(name: str) -> str:
     return '"' + re.sub('"', '""', name) + '"'
 
 
-__all__ = ["ChangeLog", "SlotState", "lsn_text"]
+__all__ = ["ChangeLog", "lsn_text"]

@@ -7,6 +7,7 @@ of numbers only if it means exactly the features, otherwise writer version 7 wit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from lakemirror.delta.log import Protocol
 
@@ -31,6 +32,7 @@ def implied(reader: int, writer: int) -> frozenset[str]:
     return frozenset(name for name, (r, w) in LEGACY.items() if w <= writer and r <= reader)
 
 
+@lru_cache(64)
 def features_of(protocol: Protocol) -> frozenset[str]:
     """All features of a table, listed or implied by its numbers."""
     listed = (protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())

@@ -1,9 +1,10 @@
-"""`lakemirror demo` finds its example in a clone, and in an installed wheel."""
+"""`lakemirror demo` finds its example in a clone, and in an installed wheel, and Spark finds its data source."""
 
 from __future__ import annotations
 
 import re
 from importlib.metadata import PackagePath
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lakemirror.cli import demo
 from lakemirror.errors import SetupError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_clone_runs_its_own_example() -> None:
@@ -33,3 +34,13 @@ def test_a_wheel_carries_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(SetupError) as error:
         demo._examples()
     assert error.value.code == "demo-data-missing"
+
+
+def test_a_wheel_carries_what_spark_looks_for() -> None:
+    """PySpark imports every top-level module `pyspark_…` of the path, and takes its `DefaultSource`."""
+    setuptools = pytest.importorskip("setuptools")
+    found = setuptools.find_packages(str(ROOT / "src"))
+    assert {name for name in found if "." not in name} == {"lakemirror", "pyspark_lakemirror"}
+    pyspark_lakemirror = pytest.importorskip("pyspark_lakemirror")
+    if find_spec("pyspark.sql.datasource") is not None:
+        assert pyspark_lakemirror.DefaultSource.name() == "lakemirror"

@@ -1,0 +1,203 @@
+"""`lakemirror capture DB --from URL`: a database's changes become change files, until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lakemirror.cli.options import StorageOptions, with_groups
+from lakemirror.cli.progress import progress_bars
+from lakemirror.cli.start import importing
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.publisher.capture.capture_options import CaptureOptions
+
+FOLLOW = "follow"
+
+
+class _Group(TyperGroup):
+    """`capture DB` is the command that follows; the first argument is a database unless it names another command."""
+
+    default_command = FOLLOW
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [FOLLOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_Group, no_args_is_help=True)
+
+
+@app.callback()
+def capture() -> None:
+    """Mirror a database: load its tables, then publish its changes as they happen.
+
+    `lakemirror capture DB --from URL` loads and follows; `lakemirror capture follow --help` has its options.
+    """
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which database, which of its tables, under which names."""
+
+    source: Annotated[
+        str,
+        typer.Option("--from", help="postgresql://USER@HOST/DATABASE, or kafka://HOST:9092/PATTERN.", metavar="URL"),
+    ]
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(help="Tables, as shell patterns over schema.table; may be repeated. Default: all."),
+    ] = None
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Tables that are left out, as patterns; may be repeated.")
+    ] = None
+    name: Annotated[str, typer.Option(help="The capture's own name: two captures of one database need two names.")] = (
+        "lakemirror"
+    )
+    rename: Annotated[
+        list[str] | None, typer.Option(help="SCHEMA.TABLE=NAME: the table's folder has another name.")
+    ] = None
+    flat: Annotated[bool, typer.Option("--flat", help="Folders without their schema.")] = False
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, or .pgpass.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What topics hold, and how they are reached."""
+
+    format: Annotated[str, typer.Option(help="What topics hold: debezium, envelopes in JSON with schemas.")] = (
+        "debezium"
+    )
+    kafka_config: Annotated[
+        Path | None, typer.Option(help="A file of librdkafka's properties, NAME=VALUE a line, such as those of SASL.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Values:
+    """How values and changes are kept."""
+
+    numeric: Annotated[
+        str, typer.Option(help="The type of numbers without a scale, such as decimal(38,9); empty: text.")
+    ] = ""
+    infinite: Annotated[str, typer.Option(help="null: infinite dates and NaN become NULL; empty: an error.")] = ""
+    insert_only: Annotated[
+        list[str] | None, typer.Option(help="A table without a key whose inserts are captured; may be repeated.")
+    ] = None
+    after_ddl: Annotated[
+        str, typer.Option(help="reload: read a table again whose old rows changed without being logged; or ignore.")
+    ] = "reload"
+    reload: Annotated[list[str] | None, typer.Option(help="Load a table again, or all; may be repeated.")] = None
+
+
+@app.command(FOLLOW, hidden=True)
+@with_groups
+def follow(
+    database: Annotated[str, typer.Argument(help="A folder, an object store's address, or https://… of a service.")],
+    source: Source,
+    values: Values,
+    topics: Topics,
+    once: Annotated[
+        bool, typer.Option("--once", help="End once everything is published that has happened so far.")
+    ] = False,
+    cut: Annotated[
+        float,
+        typer.Option(help="Seconds between two cuts, at which all tables end at one transaction; 0: none.", min=0),
+    ] = 60.0,
+    storage: StorageOptions = None,
+) -> None:
+    """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
+
+    Example: lakemirror capture shop --from postgresql://shop@db/shop --tables 'public.*'
+
+    Example: lakemirror capture shop --from postgresql://shop@db/shop --once
+
+    Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
+    """
+    with importing():
+        from lakemirror.publisher import Landing
+        from lakemirror.publisher.capture.database_capture import Capture
+        from lakemirror.publisher.capture.debezium import use_java
+        from lakemirror.spark_session.java import find
+
+    if source.source.startswith("kafka://"):
+        _follow_topics(database, source, topics, once=once)
+        return
+    options = options_of(source, values)
+    use_java(find().home)
+    with progress_bars() as show:
+        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: running.stop())
+        running.run(once=once)
+
+
+def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool) -> None:
+    """The same for Debezium's topics. The first error of a table, at the end."""
+    from lakemirror.publisher import Landing
+    from lakemirror.publisher.capture.topics.topic_capture import TopicCapture, TopicOptions
+
+    if topics.format != "debezium":
+        raise typer.BadParameter(f"{topics.format!r} is no format: topics hold debezium")
+    if source.tables or source.exclude or source.rename or source.flat or source.password_file:
+        raise typer.BadParameter("topics are named in the address alone: kafka://HOST:9092/PATTERN")
+    config = dict(each.partition("=")[::2] for each in _lines(topics.kafka_config))
+    running = TopicCapture(
+        Landing(database), TopicOptions(source.source, source.name, config), lambda text: typer.echo(text, err=True)
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: running.stop())
+    running.run(once=once)
+    for error in running.stopped.values():
+        raise error
+
+
+def _lines(file: Path | None) -> list[str]:
+    """The lines of a file of properties, without comments."""
+    lines = [line.strip() for line in _read(file).splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def options_of(source: Source, values: Values = Values()) -> CaptureOptions:
+    """The options of a capture. `input-invalid`."""
+    from lakemirror.publisher.capture.capture_options import CaptureOptions
+
+    renames = dict(each.partition("=")[::2] for each in source.rename or ())
+    if wrong := next((name for name, new in renames.items() if not new), None):
+        raise typer.BadParameter(f"{wrong!r} is not SCHEMA.TABLE=NAME")
+    return CaptureOptions(
+        source.source,
+        source.name,
+        tuple(source.tables or ("*.*",)),
+        tuple(source.exclude or ()),
+        renames,
+        source.flat,
+        values.numeric,
+        values.infinite,
+        tuple(values.insert_only or ()),
+        values.after_ddl,
+        tuple(values.reload or ()),
+        _read(source.password_file).rstrip("\r\n"),
+    )
+
+
+def _read(file: Path | None) -> str:
+    """The content of a file with secrets; empty where none is given."""
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LakemirrorError("input-invalid", f"a file of the command line cannot be read: {error}") from error
+
+
+__all__ = ["Source", "Values", "app", "options_of"]

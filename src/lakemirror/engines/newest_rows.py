@@ -1,0 +1,66 @@
+"""The table's rows that complete partial rows (contract section 3a): the newest of each key, and missing ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.data_files import version_in
+from lakemirror.engines.kernels.partial_rows import FIRST, PartialRows
+from lakemirror.engines.row_work import FILE, ROW, Action, RowWork
+from lakemirror.engines.unit_kernels import place_of
+from lakemirror.errors import Rejected
+from lakemirror.keys.key_values import whole_numbers
+from lakemirror.landing_zone.row_markers import UNCHANGED
+
+
+def newest_rows(found: pa.Table | None, candidates: Sequence[Action]) -> pa.Table:
+    """One row of the table for each first partial row that has one: FIRST, FILE, ROW, ascending by FILE and ROW.
+
+    `found`: as of `with_keys`. If inserts made several rows of a key, it is the last one of the newest commit's last
+    file, as far as files tell when they were written.
+    """
+    if found is None or not found.num_rows:
+        return pa.table({name: whole_numbers(np.zeros(0, np.int64)) for name in (FIRST, FILE, ROW)})
+    first, file, row = (np.asarray(found[name].combine_chunks()).astype(np.int64) for name in (FIRST, FILE, ROW))
+    written = _written(candidates)
+    order = np.lexsort((row, file, written[file], first))
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = first[order][1:] != first[order][:-1]
+    chosen = order[is_last]
+    chosen = chosen[np.lexsort((row[chosen], file[chosen]))]
+    return pa.table({
+        name: whole_numbers(values[chosen]) for name, values in ((FIRST, first), (FILE, file), (ROW, row))
+    })  # fmt: skip
+
+
+def _written(candidates: Sequence[Action]) -> np.ndarray:
+    """When each file was written, in milliseconds: the same for all files of one commit of ours."""
+    newest: dict[int, int] = {}
+    versions = [version_in(add["path"]) for add in candidates]
+    times = [int(add.get("modificationTime") or 0) for add in candidates]
+    for version, moment in zip(versions, times, strict=True):
+        if version is not None:
+            newest[version] = max(moment, newest.get(version, 0))
+    return np.array([
+        moment if version is None else newest[version] for version, moment in zip(versions, times, strict=True)
+    ])  # fmt: skip
+
+
+def missing_rows(partial: PartialRows, newest: pa.Table) -> np.ndarray:
+    """The positions (ascending) of partial rows without a row of their key: in the table, or after a delete."""
+    firsts = np.asarray(partial.firsts[ROW].combine_chunks())
+    lost = np.setdiff1d(firsts, np.asarray(newest[FIRST].combine_chunks()), assume_unique=True)
+    return np.sort(np.concatenate([lost, np.asarray(partial.gone[ROW].combine_chunks())]))
+
+
+def missing_row(work: RowWork, position: int) -> Rejected:
+    """The error of a partial row without a row of its key."""
+    file, row = place_of(work.changes, position)
+    message = f"{file}, row {row}: {UNCHANGED} names columns, and there is no row with this key to take them from"
+    return Rejected("partial-row-missing", message, file, row, UNCHANGED)
+
+
+__all__ = ["missing_row", "missing_rows", "newest_rows"]

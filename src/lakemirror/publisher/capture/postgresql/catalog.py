@@ -1,0 +1,175 @@
+"""The tables of a PostgreSQL database that a capture takes: columns, keys, and why a table cannot be captured.
+
+One query for tables, one for columns; a partitioned table is its root alone. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.table_folders import matches
+from lakemirror.publisher.declared_types import named_type
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_TABLES = """
+select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.relkind = 'p', c.relpersistence = 'u',
+       c.relreplident::text, greatest(c.reltuples, 0)::float8,
+       (select array_agg(a.attname::text order by k.place)
+        from pg_index i, unnest(i.indkey) with ordinality as k(number, place), pg_attribute a
+        where i.indrelid = c.oid and a.attrelid = c.oid and a.attnum = k.number
+          and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't'
+  and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+order by 2, 3
+"""
+_COLUMNS = """
+with recursive base(oid, id, kind, modifier, is_domain, dimensions) as (
+  select t.oid, t.oid, t.typtype, -1, false, 0 from pg_type t
+  where t.oid in (select atttypid from pg_attribute where attrelid = any($1) and attnum > 0 and not attisdropped)
+  union all
+  select b.oid, t.typbasetype, s.typtype, case when b.modifier = -1 then t.typtypmod else b.modifier end,
+         true, t.typndims
+  from base b join pg_type t on t.oid = b.id join pg_type s on s.oid = t.typbasetype where b.kind = 'd'
+)
+select a.attrelid, a.attname, a.attgenerated <> '', coalesce(e.typname, t.typname),
+       format_type(b.id, case when b.modifier = -1 then a.atttypmod else b.modifier end),
+       case when b.modifier = -1 then a.atttypmod else b.modifier end,
+       coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions)
+from pg_attribute a join base b on b.oid = a.atttypid and b.kind <> 'd' join pg_type t on t.oid = b.id
+left join pg_type e on e.oid = t.typelem and t.typcategory = 'A' and t.typlen = -1
+where a.attrelid = any($1) and a.attnum > 0 and not a.attisdropped
+order by a.attrelid, a.attnum
+"""
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table of the source. `qualified`: its name as SQL writes it; `number`: its oid. `key`: the columns that
+    identify a row: the primary key, or the index that is its replica identity. `rows`: the database's estimate.
+    `left_out`: generated columns, which the stream does not have. `problem`: why it cannot be captured.
+    """
+
+    schema: str
+    name: str
+    qualified: str
+    number: int
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    is_partitioned: bool = False
+    rows: int = 0
+    left_out: tuple[str, ...] = ()
+    problem: TableError | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said once about its columns."""
+        generated = (
+            f"column {name} is generated: the stream does not have it, so it is left out" for name in self.left_out
+        )
+        return (*(column.warning for column in self.columns if column.warning), *generated)
+
+
+def read_tables(connection: Connection[Any], options: CaptureOptions) -> tuple[SourceTable, ...]:
+    """The tables that the options name, in order of their names; `setting-invalid` for a type that is none."""
+    values = value_options(options)
+    found = [row for row in connection.execute(_TABLES).fetchall() if _is_wanted(row[1], row[2], row[3], options)]
+    columns = _read_columns(connection, [row[0] for row in found])
+    return tuple(_table(row, columns[row[0]], values, options) for row in found)
+
+
+def value_options(options: CaptureOptions) -> ValueOptions:
+    """What the options say of values."""
+    numeric = named_type(options.numeric) if options.numeric else None
+    if numeric is not None and not pa.types.is_decimal(numeric):
+        raise LakemirrorError(
+            "input-invalid", f"{options.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
+        )
+    return ValueOptions(numeric, options.infinite == "null")
+
+
+def _is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
+    named = (schema, name, qualified)
+    return matches(*named, options.tables) and not matches(*named, options.exclude)
+
+
+def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mapping[int, list[tuple[Any, ...]]]:
+    columns: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    query = _COLUMNS.replace("$1", "%(numbers)s::oid[]")
+    for number, *column in connection.execute(query.encode(), {"numbers": list(numbers)}).fetchall():
+        columns[number].append(tuple(column))
+    return columns
+
+
+def _table(
+    row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], values: ValueOptions, options: CaptureOptions
+) -> SourceTable:
+    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key = row
+    key = tuple(key or ())
+    kept, left_out = [], []
+    for column, is_generated, *kind in columns:
+        if is_generated:
+            left_out.append(column)
+        else:
+            kept.append(
+                source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
+            )
+    table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
+    inserts_only = matches(schema, name, qualified, options.insert_only)
+    problem = _problem(table, is_unlogged, identity, inserts_only)
+    return replace(table, problem=problem)
+
+
+def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only: bool) -> TableError | None:
+    """Why the table cannot be captured, with the statement that helps."""
+    named = f"{table.schema}.{table.name}"
+    if is_unlogged:
+        return TableError(
+            "capture-not-ready",
+            f"{named} is an unlogged table: its changes are in no log",
+            hint=f"Run in the source: ALTER TABLE {table.qualified} SET LOGGED;",
+            table=named,
+        )
+    if not inserts_only and (not table.key or identity == "n"):
+        why = (
+            "no primary key"
+            if not table.key
+            else "REPLICA IDENTITY NOTHING, so updates do not say which row they change"
+        )
+        statement = "ADD PRIMARY KEY (…)" if not table.key else "REPLICA IDENTITY DEFAULT"
+        return TableError(
+            "capture-no-key",
+            f"{named} has {why}",
+            hint=f"Run in the source: ALTER TABLE {table.qualified} {statement}; or capture its inserts alone: "
+            f"--insert-only {named}",
+            table=named,
+        )
+    refused = next((column for column in table.columns if column.refused), None)
+    if refused is not None:
+        leave_out = f"--exclude {named}"
+        hint = f"Leave the table out: {leave_out}; or change the column's type in the source."
+        if refused.refused.endswith(UNSENT):
+            hint = (
+                f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; or leave it out: {leave_out}"
+            )
+        return TableError(
+            "capture-value",
+            f"{named}: {refused.refused}",
+            hint=hint,
+            table=named,
+            column=refused.name,
+        )
+    return None
+
+
+__all__ = ["SourceTable", "read_tables", "value_options"]

@@ -1,0 +1,179 @@
+"""The rows of one table in one snapshot, as files of about 64 MiB.
+
+    table ─▶ ranges of its pages ─▶ readers side by side, each in the snapshot ─▶ batches ─▶ a file at a time ─▶ publish
+
+Ranges of pages need no key and cost no sorting; the leaves of a partitioned table have ranges of their own. A reader
+holds one batch, and one row group of the file it writes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, wait
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.delimited.values import BadValue
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.postgresql.catalog import SourceTable
+from lakemirror.publisher.capture.postgresql.source_sessions import failing, reading
+from lakemirror.publisher.capture.unkept_values import value_error
+from lakemirror.publisher.sources.sql_types import quoted
+from lakemirror.worker_pool import worker_pool
+
+READERS = 2
+FILE_BYTES = 160 << 20
+"""Of Arrow data: Parquet files of 64 MiB and less."""
+_RANGE_PAGES = 1 << 16  # 512 MiB
+_WITH_RANGES = 140000  # before PostgreSQL 14 a range of pages reads the whole table
+BATCH_BYTES = 16 << 20
+_BATCH = "adbc.postgresql.batch_size_hint_bytes"
+_PAGES = """
+select format('%I.%I', n.nspname, c.relname), greatest(pg_relation_size(c.oid) / current_setting('block_size')::int, 1),
+       c.relfilenode = pg_relation_filenode(c.oid), current_setting('server_version_num')::int
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'r' and (c.oid = {0} or c.oid in (select relid from pg_partition_tree({0}) where isleaf))
+"""
+
+Publish = Callable[[pa.RecordBatchReader], int]
+Tell = Callable[[int], None]
+
+
+class Stopped(Exception):
+    """The load was asked to end."""
+
+
+class Loader:
+    """Reads tables in one snapshot. `readers`: how many sessions at once. Used in a `with` block."""
+
+    def __init__(self, options: CaptureOptions, snapshot: str, stopped: Callable[[], bool], readers: int = READERS):
+        """`stopped`: True where loads shall end."""
+        self._options, self._snapshot, self._stopped, self._readers = options, snapshot, stopped, readers
+        self._open = ExitStack()
+        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._open.close()
+
+    def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
+        """Publishes all rows of the table; returns their number. At least one file is published.
+
+        `publish` is called from several threads, each time with the rows of one file, and returns their number. `tell`
+        gets numbers of rows that were read. `Stopped`; `capture-value` with the row's key; `capture-source-failed`.
+        """
+        schema = pa.schema([(column.name, column.arrow_type) for column in table.columns])
+
+        def read(query: str) -> int:
+            connection = self._connection()
+            with connection.cursor() as cursor:
+                with failing(self._options):
+                    cursor.adbc_statement.set_options(**{_BATCH: str(BATCH_BYTES)})
+                    cursor.execute(query)
+                    found = cursor.fetch_record_batch()
+                rows = self._batches(table, schema, found, tell)
+                count = sum(publish(file) for file in _files(rows, schema))
+            self._idle.put(connection)
+            return count
+
+        with worker_pool(self._readers, "capture-load") as pool:
+            calls = [pool.submit(read, query) for query in self._queries(table)]
+            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            if any(call.exception() for call in done):
+                for call in calls:
+                    call.cancel()
+            count = sum(call.result() for call in calls)
+        return count or publish(schema.empty_table().to_reader())
+
+    def _queries(self, table: SourceTable) -> list[str]:
+        """One query for each range of pages; none for a table that is younger than the snapshot.
+
+        The table is locked against changes of its form first. `capture-source-failed` where it was rewritten since the
+        snapshot: it would seem empty.
+        """
+        columns = ", ".join(f"{column.load_expression} as {quoted(column.name)}" for column in table.columns)
+        connection = self._connection()
+        with failing(self._options), connection.cursor() as cursor:
+            cursor.execute(f"lock table {table.qualified} in access share mode")
+            cursor.execute(_PAGES.format(table.number))
+            parts = cursor.fetchall()
+        self._idle.put(connection)
+        if not all(is_same for _, _, is_same, _ in parts):
+            raise LakemirrorError(
+                "capture-source-failed", f"{table.schema}.{table.name} was truncated or rewritten as its load began"
+            )
+        queries = []
+        for name, pages, _, version in parts:
+            step = max(min(_RANGE_PAGES, -(-pages // (2 * self._readers))), 1024)
+            starts = range(0, pages, step) if version >= _WITH_RANGES else range(1)
+            for start in starts:
+                bounds = [f"ctid >= '({start},0)'"] if start else []
+                bounds += [f"ctid < '({start + step},0)'"] if start + step < pages and len(starts) > 1 else []
+                where = f" where {' and '.join(bounds)}" if bounds else ""
+                queries.append(f"select {columns} from only {name}{where}")
+        return queries
+
+    def _connection(self) -> Any:
+        """An idle session in the snapshot, or a new one."""
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            with ExitStack() as opened:
+                connection = opened.enter_context(reading(self._options, self._snapshot))
+                with self._lock:
+                    self._open.push(opened.pop_all())
+            return connection
+
+    def _batches(
+        self, table: SourceTable, schema: pa.Schema, found: pa.RecordBatchReader, tell: Tell
+    ) -> Iterator[pa.RecordBatch]:
+        while not self._stopped():
+            with failing(self._options):
+                try:
+                    batch = found.read_next_batch()
+                except StopIteration:
+                    return
+            arrays = converted(table, batch)
+            tell(batch.num_rows)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        raise Stopped
+
+
+def converted(table: SourceTable, batch: pa.RecordBatch) -> list[pa.Array]:
+    """The values of a load's batch as change files have them. `capture-value` with the key of the row."""
+    arrays = []
+    for column, values in zip(table.columns, batch.columns, strict=True):
+        try:
+            arrays.append(column.from_load(values))
+        except BadValue as bad:
+            places = [batch.schema.get_field_index(name) for name in table.key]
+            key = ", ".join(str(batch.column(place)[bad.place].as_py()) for place in places)
+            raise value_error(f"{table.schema}.{table.name}", column, key or "without key", bad) from bad
+    return arrays
+
+
+def _files(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
+    """The batches in readers of at most about `FILE_BYTES`; each is read to its end before the next."""
+    pending = next(batches, None)
+
+    def part() -> Iterator[pa.RecordBatch]:
+        nonlocal pending
+        size = 0
+        while pending is not None and size < FILE_BYTES:
+            size += pending.nbytes
+            yield pending
+            pending = next(batches, None)
+
+    while pending is not None:
+        yield pa.RecordBatchReader.from_batches(schema, part())
+
+
+__all__ = ["Loader", "Publish", "Stopped", "converted"]

@@ -1,0 +1,86 @@
+"""One PostgreSQL database as a capture uses it: its tables, its log, a snapshot and the rows of a table in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
+from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
+from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell, converted
+from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class PostgresSource:
+    """Used in a `with` block. `capture-source-failed` where the database does not answer."""
+
+    values = EVENT_PROPERTIES
+
+    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped`: True where a load shall end."""
+        self._options, self._stopped = options, stopped
+        self._open = ExitStack()
+        self._loader: Loader | None = None
+        self.connection: Connection[Any]
+        self.log: ChangeLog
+
+    def __enter__(self) -> PostgresSource:
+        self.connection = self._open.enter_context(connected(self._options))
+        self.log = ChangeLog(self.connection, self._options.slot)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._open.close()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What the database says, as `capture-source-failed`."""
+        with failing(self._options):
+            yield
+
+    def tables(self) -> tuple[SourceTable, ...]:
+        """The tables that the options name, as they are now."""
+        with failing(self._options):
+            return read_tables(self.connection, self._options)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """A snapshot and its position, for loads within this block."""
+        with (
+            exported_snapshot(self._options) as snapshot,
+            Loader(self._options, snapshot.id, self._stopped) as self._loader,
+        ):
+            yield snapshot
+
+    def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
+        """Publishes all rows of a table in the snapshot; returns their number. Errors: as of `Loader.load`."""
+        assert self._loader is not None
+        return self._loader.load(table, publish, tell)
+
+    def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
+        """The row of a key as it is now, in the values of a load; None where there is none."""
+        with self.asking():
+            row = self.log.row(table.qualified, key, [column.load_expression for column in table.columns])
+        if row is None:
+            return None
+        names = [column.name for column in table.columns]
+        try:
+            batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
+            return {name: values[0] for name, values in zip(names, converted(table, batch), strict=True)}
+        except pa.ArrowException as error:
+            raise LakemirrorError(
+                "capture-source-failed", f"{table.qualified}: a row that was read again has other values: {error}"
+            ) from error
+
+
+__all__ = ["PostgresSource"]

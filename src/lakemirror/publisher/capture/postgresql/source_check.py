@@ -1,0 +1,152 @@
+"""What a PostgreSQL database still needs before it can be captured, each with the statement that gives it.
+
+Only questions are asked; nothing is changed. A need that is only advice does not stop a capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
+from lakemirror.publisher.capture.table_folders import table_folders
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+OLDEST = 130000
+_RESTART = "-- then restart PostgreSQL"
+_SETTINGS = """
+select current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level'),
+       current_setting('max_replication_slots')::int, (select count(*) from pg_replication_slots),
+       current_setting('max_wal_senders')::int, (select count(*) from pg_stat_replication), pg_is_in_recovery(),
+       current_setting('max_slot_wal_keep_size')
+"""
+_ROLE = """
+select quote_ident(current_user), quote_ident(current_database()),
+       (select rolreplication or rolsuper from pg_roles where rolname = current_user)
+       or coalesce((select pg_has_role(r.oid, 'member') from pg_roles r where r.rolname = 'rds_replication'), false),
+       exists (select 1 from pg_roles where rolname = 'rds_replication'),
+       has_database_privilege(current_database(), 'create'),
+       exists (select 1 from pg_publication where pubname = %s),
+       (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)
+"""
+_TABLES = """
+select c.oid, has_schema_privilege(c.relnamespace, 'usage'), has_table_privilege(c.oid, 'select'),
+       pg_has_role(c.relowner, 'usage'), quote_ident(pg_get_userbyid(c.relowner)), c.relrowsecurity,
+       quote_ident(n.nspname), exists (select 1 from pg_publication_tables p where p.pubname = %s
+                                       and p.schemaname = n.nspname and p.tablename = c.relname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s)
+"""
+_ENUMS = """
+select t.typtype = 'd', format('%I.%I', n.nspname, t.typname), format_type(t.typbasetype, null)
+from pg_type t join pg_namespace n on n.oid = t.typnamespace
+where t.typcategory = 'E' and not exists (select 1 from pg_enum e where e.enumtypid = t.oid)
+order by 2
+"""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that is missing. `statement`: what gives it, run in the source, or a command line option. `table`: of
+    which table, else of the whole source. `is_advice`: a capture runs without it.
+    """
+
+    what: str
+    statement: str
+    table: str = ""
+    is_advice: bool = False
+
+
+def check(connection: Connection[Any], options: CaptureOptions) -> list[Need]:
+    """What is missing; empty where everything is there. First what concerns the whole source."""
+    found = list(_of_server(connection))
+    tables = read_tables(connection, options)
+    found += _of_role(connection, options)
+    if not tables:
+        found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
+    return [*found, *_of_tables(connection, options, tables)]
+
+
+def _of_server(connection: Connection[Any]) -> Iterator[Need]:
+    number, version, level, slots, used_slots, senders, used_senders, is_standby, kept = _row(connection, _SETTINGS)
+    if number < OLDEST:
+        yield Need(f"the server is PostgreSQL {version}", "-- upgrade it to PostgreSQL 13 or newer")
+    if is_standby:
+        yield Need("the server is a standby", "-- name its primary: postgresql://USER@PRIMARY/DATABASE")
+    if level != "logical":
+        yield Need(f"wal_level is {level}", f"ALTER SYSTEM SET wal_level = logical; {_RESTART}")
+    if used_slots + 2 > slots:
+        yield Need(
+            f"{used_slots} of {slots} replication slots are taken; a capture needs one, and one more for loads",
+            f"ALTER SYSTEM SET max_replication_slots = {used_slots + 4}; {_RESTART}",
+        )
+    if used_senders + 2 > senders:
+        yield Need(
+            f"{used_senders} of {senders} senders of the log are taken; a capture needs one, and one more for loads",
+            f"ALTER SYSTEM SET max_wal_senders = {used_senders + 4}; {_RESTART}",
+        )
+    if kept == "-1":
+        yield Need(
+            "nothing limits how much log a slot keeps while no capture runs: the disk may fill up",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '20GB'; SELECT pg_reload_conf();",
+            is_advice=True,
+        )
+    for is_domain, name, base in connection.execute(_ENUMS).fetchall():
+        # Debezium 3.6 cannot read the list of types of such a database
+        if is_domain:
+            yield Need(
+                f"{name} is a domain of an enum: the connector does not start in a database that has one",
+                f"ALTER TABLE … ALTER COLUMN … TYPE {base}; DROP DOMAIN {name};",
+            )
+        else:
+            yield Need(
+                f"the enum {name} has no values: the connector does not start in a database that has one",
+                f"DROP TYPE {name};",
+            )
+
+
+def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[Need]:
+    role, database, may_replicate, is_rds, may_create, is_published, _ = _row(connection, _ROLE, options.slot)
+    if not may_replicate:
+        statement = f"GRANT rds_replication TO {role};" if is_rds else f"ALTER ROLE {role} REPLICATION;"
+        yield Need(f"the role {role} may not read the log", statement)
+    if not may_create and not is_published:
+        yield Need(f"the role {role} may not make a publication", f"GRANT CREATE ON DATABASE {database} TO {role};")
+
+
+def _of_tables(connection: Connection[Any], options: CaptureOptions, tables: Iterable[SourceTable]) -> Iterator[Need]:
+    tables = list(tables)
+    role, *_, sees_all_rows = _row(connection, _ROLE, options.slot)
+    rights = {row[0]: row[1:] for row in connection.execute(_TABLES, (options.slot, [t.number for t in tables]))}
+    folders = table_folders(tables, options)
+    granted: set[str] = set()
+    for table in tables:
+        named = f"{table.schema}.{table.name}"
+        folder = folders[(table.schema, table.name)]
+        for problem in (table.problem, folder if isinstance(folder, Exception) else None):
+            if problem is not None:
+                yield Need(problem.message, problem.hint.removeprefix("Run in the source: "), named)
+        if table.number not in rights:
+            continue  # dropped this moment
+        may_use, may_select, is_owner, owner, has_policies, schema, is_published = rights[table.number]
+        if not may_use and schema not in granted:
+            granted.add(schema)
+            yield Need(f"the role {role} may not use the schema", f"GRANT USAGE ON SCHEMA {schema} TO {role};", named)
+        if not may_select:
+            yield Need(f"the role {role} may not read it", f"GRANT SELECT ON {table.qualified} TO {role};", named)
+        if not is_owner and not is_published:
+            yield Need(f"only its owner may publish its changes, {owner}", f"GRANT {owner} TO {role};", named)
+        if has_policies and not is_owner and not sees_all_rows:
+            yield Need(f"policies hide rows from the role {role}", f"ALTER ROLE {role} BYPASSRLS;", named)
+
+
+def _row(connection: Connection[Any], query: str, *values: Any) -> tuple[Any, ...]:
+    found = connection.execute(query.encode(), values or None).fetchone()
+    assert found is not None
+    return tuple(found)
+
+
+__all__ = ["Need", "check"]

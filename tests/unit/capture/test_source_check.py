@@ -1,0 +1,90 @@
+"""What a source still needs: each statement that `check` names gives it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.postgres import BINARIES, NOT_INSTALLED, Postgres, execute
+
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.postgresql.source_check import Need, check
+from lakemirror.publisher.capture.postgresql.source_sessions import connected
+from lakemirror.publisher.capture.table_folders import table_folders
+
+pytest.importorskip("psycopg")
+
+
+@pytest.fixture
+def bare() -> Iterator[Postgres]:
+    """A server as its package configures it."""
+    if BINARIES is None:
+        pytest.skip(NOT_INSTALLED)
+    server = Postgres("wal_level = replica\nmax_replication_slots = 1\nmax_wal_senders = 1")
+    yield server
+    server.close()
+
+
+def needs(url: str, **options: object) -> list[Need]:
+    given = CaptureOptions(source=url, **options)
+    with connected(given) as connection:
+        return check(connection, given)
+
+
+def test_every_statement_gives_what_is_missing(bare: Postgres) -> None:
+    bare.execute("create role reader login", "create role owner")
+    url, reader = bare.database("Shop"), bare.url("Shop", "reader")
+    execute(
+        url,
+        "create schema sales",
+        'create table sales."Items" (id int primary key)',
+        "create table sales.hidden (id int primary key)",
+        "alter table sales.hidden enable row level security",
+        "create table keyless (id int)",
+        "create unlogged table fast (id int primary key)",
+        'alter table sales."Items" owner to owner',
+        "create type mood as enum ('fine')",
+        "create type nothing as enum ()",
+        "create domain good as mood",
+    )
+    found = needs(reader)
+    assert len([need for need in found if not need.table]) == 8 and found[-1].table
+    for need in found:
+        statement = re.sub("-- .*|ALTER TABLE … [^;]*;|; or .*", "", need.statement).replace("(…)", "(id)")
+        execute(url, *filter(None, map(str.strip, statement.split(";"))))
+    bare.restart()
+    assert needs(reader) == []
+    assert [need.what for need in needs(reader, tables=("nope.*",))] == ["no table is named by nope.*"]
+
+
+def test_a_slot_without_a_limit_is_advice(postgres_server: Postgres) -> None:
+    url = postgres_server.database()
+    execute(url, "create table t (id int primary key)")
+    (need,) = needs(url)
+    assert need.is_advice and "max_slot_wal_keep_size" in need.statement
+
+
+class Table:
+    def __init__(self, schema: str, name: str, number: int) -> None:
+        self.schema, self.name, self.number = schema, name, number
+        self.qualified = f'{schema}."{name}"'
+
+
+def test_folders() -> None:
+    tables = [Table("b", "orders", 1), Table("a", "orders", 2), Table("a", "Orders", 3), Table("a", "_x", 4),
+              Table("a", "x/y", 5), Table("_b", "t", 6), Table("a", "z.schema", 7)]  # fmt: skip
+
+    def names(**options: object) -> list[str]:
+        found = table_folders(tables, CaptureOptions(source="postgresql://h/d", **options))
+        return [str(found[(each.schema, each.name)]) for each in tables]
+
+    plain = names()
+    assert plain[:2] == ["b.orders", "a.orders"]
+    assert all(each.startswith("capture-table-name: ") for each in plain[2:]), plain
+    assert "a.orders has the folder" in plain[2]
+    flat = names(flat=True, renames={"a.orders": "old", 'a."Orders"': "third", "a._x": "x"})
+    assert flat[:4] == ["orders", "old", "third", "x"] and flat[5] == "t"
+    assert table_folders(tables, CaptureOptions(source="postgresql://h/d"))[("a", "_x")].hint == (  # type: ignore[union-attr]
+        "Give it another name: --rename a._x=NAME."
+    )
