@@ -6,7 +6,7 @@ data sources away from their users too.
 
 from contextlib import suppress
 
-with suppress(ImportError):
+with suppress(Exception):
     from lakemirror.publisher.spark import LakemirrorSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -106,6 +106,8 @@ def test_each_start_is_a_pass(spark: SparkSession, landing: Landing, tmp_path: P
     assert ids(tmp_path) == [1, 2, 3]
     with pytest.raises(LakemirrorError, match="there is no folder"):
         lakemirror.spark.mirror(spark, tmp_path / "shops")
+    with pytest.raises(LakemirrorError, match="engine"):
+        lakemirror.spark.mirror(spark, tmp_path / "shop", engine="sparks")
 
 
 def test_a_query_is_stopped_in_a_batch_and_goes_on(

@@ -57,6 +57,54 @@ def test_what_spark_takes_is_what_the_local_engine_left(
     assert table_rows(tmp_path, "t") == table_rows(tmp_path, "u") == rows
 
 
+KILLED = """
+import json, threading
+from pathlib import Path
+from pyspark import SparkContext
+from lakemirror import MirroredDatabase
+from lakemirror.spark_session import session
+from tests.landing import MARKER, put
+import lakemirror.mirror.planner as planner
+
+planner.WHILE_STARTING = 1
+engines = []
+
+class Seen:
+    def applied(self, name, applied):
+        engines[-1].append(applied.engine)
+        for thread in [each for each in threading.enumerate() if each.name == "spark-start"]:
+            thread.join(150)
+        if len(engines) == len(engines[0]) == 1:
+            SparkContext._gateway.proc.kill()
+            SparkContext._gateway.proc.wait()
+    def failed(self, name, error): engines[-1].append(str(error))
+    def dropped(self, target): ...
+
+for first in (1, 4):
+    for number in range(first, first + 3):
+        put(Path("shop"), "t", number, {"id": [0, number], "n": [number, number], MARKER: [4, 4]})
+    engines.append([])
+    assert not MirroredDatabase("shop", spark_from_bytes=1).sync(Seen()).failed
+print(json.dumps(engines))
+session.stop()
+"""
+
+
+@pytest.mark.full
+def test_a_spark_that_is_killed_before_its_first_batch_stops_nothing(tmp_path: Path) -> None:
+    declare(tmp_path / "shop", "t", ["id"])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    killed, after = json.loads(done.stdout.splitlines()[-1])
+    assert killed == ["local", "local"], "the batch that Spark had is applied here"
+    assert "the local engine goes on without Spark" in done.stderr
+    assert "spark" in after, "the next pass starts another one"
+    assert table_rows(tmp_path / "shop", "t") == Counter([(0, 6), *((number, number) for number in range(1, 7))])
+
+
 SCRIPT = """
 import json, sys, threading
 from lakemirror import MirroredDatabase

@@ -155,7 +155,7 @@ class EngineHost:
         from lakemirror.spark_session import session
 
         with self._spark_lock:
-            if self._spark is None:
+            if self._spark is None or session.is_over(self._spark):
                 self._spark = session.start(self.settings.process, delta=delta)
             return self._spark
 

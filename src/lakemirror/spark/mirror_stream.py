@@ -24,7 +24,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.spark_session.python_workers import interpreter_for, running
 from lakemirror.status import last_status
-from lakemirror.storage.place import local_path, storage_of
+from lakemirror.storage.place import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +57,12 @@ def mirror(
     `database-missing`, `storage-unavailable` or `spark-workers`. With PySpark 3.5, which has no data sources in
     Python, each trigger makes a pass, and the query's rows say nothing.
     """
-    address, options = str(path), store_options(credential) if credential else None
+    address = str(path)
     is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
     if not is_remote:
-        require_zone(storage_of(path, options))
         folder = local_path(address)
         address = address if folder is None else str(folder.absolute())
+        require_zone(_opened(address, credential, settings).storage)
     arrives = importlib.util.find_spec("pyspark.sql.datasource") is not None
     if arrives:
         from lakemirror.spark.arrivals import Arrivals
@@ -94,15 +94,21 @@ class Pass:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Applies what is there. LakemirrorError if the whole database fails, SetupError if Spark cannot work."""
-        from lakemirror.api import MirroredDatabase
-
         if self.reads:
             frame.write.format("noop").mode("overwrite").save()
-        options = store_options(self.credential) if self.credential else None
-        database = MirroredDatabase(self.path, spark=frame.sparkSession, storage_options=options, **self.settings)
+        database = _opened(self.path, self.credential, self.settings, frame.sparkSession)
         result = database.sync(stop=_Stopped(self.owner))
         _tell(batch, result)
         _maintain(database)
+
+
+def _opened(
+    path: str, credential: str, settings: Mapping[str, Any], spark: SparkSession | None = None
+) -> MirroredDatabase:
+    from lakemirror.api import MirroredDatabase
+
+    options = store_options(credential) if credential else None
+    return MirroredDatabase(path, spark=spark, storage_options=options, **settings)
 
 
 class _Stopped(threading.Event):

@@ -86,6 +86,8 @@ def start(
     with _starting:
         _show_pandas()
         _check_installed()
+        if _has_ended():
+            stop()
         if settings.connect_address:
             session = _remote(settings.connect_address)
         else:
@@ -124,8 +126,8 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
             remote.stop()
         return True
     gateway = SparkContext._gateway
-    if gateway is None or gateway is not _own.get("gateway"):
-        return True
+    if gateway is None or gateway is not _own.get("gateway") or (session is not None and _was_stopped(session)):
+        return True  # nothing of ours runs, or only what was started after this session
     _own.clear()
     session = session or SparkSession._instantiatedSession
     with contextlib.suppress(Exception):  # the JVM may already be gone
@@ -134,6 +136,11 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
     ended = jvm.end(gateway, patience=patience)
     _forget()
     return ended
+
+
+def is_over(session: SparkSession) -> bool:
+    """True for a classic session that was stopped, and for one that `start` made whose process has ended."""
+    return _was_stopped(session) or (getattr(session, "_sc", None) is not None and _has_ended())
 
 
 def options(
@@ -200,6 +207,17 @@ def _combine(key: str, ours: str, theirs: str) -> str:
 
 _own: dict[str, Any] = {}
 _starting = threading.Lock()
+
+
+def _was_stopped(session: SparkSession) -> bool:
+    context = getattr(session, "_sc", None)
+    return context is not None and context._jsc is None
+
+
+def _has_ended() -> bool:
+    """True if the JVM that `start` made has ended by itself."""
+    process = getattr(_own.get("gateway"), "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) -> SparkSession:

@@ -125,6 +125,15 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert host.shutdown(10)
 
 
+def test_a_session_that_was_stopped_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(spark_session, "start", lambda settings, delta: started.append(object()) or started[-1])
+    monkeypatch.setattr(spark_session, "is_over", lambda session: session is started[0])
+    host = EngineHost()
+    assert host.spark(delta=False) is started[0]
+    assert host.spark(delta=False) is host.spark(delta=False) is started[1]
+
+
 def test_spark_takes_no_orders_from_a_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[ProcessSettings, bool]] = []
     monkeypatch.setattr(spark_session, "start", lambda settings, delta: seen.append((settings, delta)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,6 +182,20 @@ def test_a_session_of_somebody_else_is_not_ended(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(spark, "_own", {})
     spark.stop(session)  # type: ignore[arg-type]
     assert not session.stopped
+
+
+def test_a_session_that_is_over_does_not_end_the_one_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, ended = object(), []
+    monkeypatch.setattr("pyspark.SparkContext._gateway", gateway)
+    monkeypatch.setattr(spark, "_own", {"gateway": gateway})
+    monkeypatch.setattr(spark, "_forget", lambda: None)
+    monkeypatch.setattr(jvm, "end", lambda gateway, patience: ended.append(gateway) or True)
+    for is_over in (True, False):
+        session = Session()
+        session._sc = SimpleNamespace(_jsc=None if is_over else object())  # type: ignore[attr-defined]
+        assert spark.is_over(session) is is_over  # type: ignore[arg-type]
+        assert spark.stop(session)  # type: ignore[arg-type]
+        assert (session.stopped, ended) == ((False, []) if is_over else (True, [gateway]))
 
 
 def test_workers_run_this_python_or_the_one_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
