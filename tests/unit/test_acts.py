@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, folder, put, put_broken
 
-from lakemirror import MirroredDatabase
+from lakemirror import MirroredDatabase, failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.operations import NOTED
 from lakemirror.verify import verify_database
@@ -70,6 +70,31 @@ def test_resync_twice_and_after_it_was_interrupted(mirror: Path, monkeypatch: py
     assert not sync(mirror).failed
     assert living(mirror) == ROWS
     sound(mirror)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_resync_that_ends_between_two_files_loses_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: bool
+) -> None:
+    declare(tmp_path, "t", ["id"], isPartitionEnabled=partitioned)
+    for number in (1, 2, 3):
+        for part in ("/p=a", "/p=b") if partitioned else ("",):
+            rows_ = {"id": [number], "v": [f"{number}-{part}"], MARKER: pa.array([4], pa.int32())}
+            put(tmp_path, f"t{part}", number, rows_)
+            assert not sync(tmp_path).failed
+    before = living(tmp_path)
+    monkeypatch.setattr(failpoints, "_reached", {})
+    with monkeypatch.context() as patched:
+        patched.setenv("LAKEMIRROR_FAILPOINT", "resync.between-returns:1:error")
+        with pytest.raises((OSError, LakemirrorError)):
+            MirroredDatabase(tmp_path).resync("t")
+    for _ in range(2):
+        assert not sync(tmp_path).failed
+        assert living(tmp_path) == before
+    assert MirroredDatabase(tmp_path).resync("t").changed
+    assert not sync(tmp_path).failed
+    assert living(tmp_path) == before
+    sound(tmp_path)
 
 
 def test_a_lost_table_comes_back(mirror: Path) -> None:

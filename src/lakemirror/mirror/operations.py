@@ -247,6 +247,8 @@ def _mark_anew(storage: Storage, name: TableName) -> None:
 def _bring_back(storage: Storage, name: TableName) -> int:
     """Moves archived files back to where they were published. Returns their number. Repeats until no engine moves them
     away.
+
+    The first numbers come last: after an interruption the table waits for number 1, and keeps its rows.
     """
     brought: set[str] = set()
     for _ in range(_ROUNDS):
@@ -255,13 +257,13 @@ def _bring_back(storage: Storage, name: TableName) -> int:
             break
         there = {entry.path for entry in folder.files}
         waits = sorted(
-            (home, entry.path)
+            (-_number(home), home, entry.path)
             for entry in _archived(folder)
             if (home := _home_path(entry.path, PROCESSED)) not in there | brought
         )
         if not waits:
             break
-        for home, path in waits:
+        for _, home, path in waits:
             with contextlib.suppress(FileNotFoundError):
                 storage.move(path, home)
                 brought.add(home)

@@ -122,6 +122,7 @@ def test_which_tables_are_captured(database: str) -> None:
         'create table sales."Order Items" ("Order" int, item int, note text, primary key (item, "Order"))',
         "create table sales.secret (id int primary key)",
         "create table keyless (id int)",
+        "alter table keyless replica identity full",
         "create table other_key (id int not null, name text unique not null, x int generated always as (id) stored)",
         "alter table other_key replica identity using index other_key_name_key",
         "create unlogged table fast (id int primary key)",

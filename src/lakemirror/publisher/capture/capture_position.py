@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +75,11 @@ class TableState:
     rows_loaded: int = 0
     error_code: str = ""
     error_message: str = ""
+
+
+def stopped(state: TableState, error: LakemirrorError) -> TableState:
+    """The state of a table that this error stops."""
+    return replace(state, phase=STOPPED, error_code=error.code, error_message=error.message)
 
 
 @dataclass(frozen=True)
@@ -216,5 +221,6 @@ __all__ = [
     "newest_position",
     "read_state",
     "read_zone_state",
+    "stopped",
     "write_state",
 ]

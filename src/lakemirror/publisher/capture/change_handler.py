@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.publisher.capture.capture_position import STOPPED, CaptureState, write_state
+from lakemirror.publisher.capture.capture_position import LOADING, CaptureState, stopped, write_state
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.debezium import Group, event_columns
 from lakemirror.publisher.capture.envelope import EventColumn, TableEvents, read_ended, read_events
@@ -39,14 +39,16 @@ class ChangeHandler:
         found: Callable[[Table], Found],
         state: CaptureState,
         stop: threading.Event,
+        is_loaded_again: Callable[[Table, LakemirrorError], bool] = lambda *_: False,
     ) -> None:
         """`shape_of` gives the columns that a table's events have; `found` reads rows from the source again.
 
-        `state` is written to the landing zone; `stop` ends waiting.
+        `state` is written to the landing zone; `stop` ends waiting. `is_loaded_again`: True where a table that has
+        this error is loaded again instead of stopped.
         """
         self._streams = dict(streams)
         self._shape_of, self._found = shape_of, found
-        self._state, self._stop = state, stop
+        self._state, self._stop, self._is_loaded_again = state, stop, is_loaded_again
         self._pending = PendingChanges()
         self._columns: dict[str, tuple[object, tuple[EventColumn, ...]]] = {}
         self._published = 0.0
@@ -140,7 +142,9 @@ class ChangeHandler:
     def _end(self, table: Table, error: LakemirrorError) -> None:
         """Stops one table: its folder says so before the source is confirmed without it."""
         stream = self._streams[table]
-        state = replace(stream.state, phase=STOPPED, error_code=error.code, error_message=error.message)
+        state = stopped(stream.state, error)
+        if self._is_loaded_again(table, error):
+            state = replace(state, phase=LOADING)
         for wait in _waits():
             try:
                 with stream.table.storage():

@@ -22,7 +22,6 @@ from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import (
     LOADING,
-    STOPPED,
     STREAMING,
     CaptureState,
     FilePosition,
@@ -30,6 +29,7 @@ from lakemirror.publisher.capture.capture_position import (
     TableState,
     newest_position,
     read_zone_state,
+    stopped,
     write_state,
 )
 from lakemirror.publisher.capture.captured_tables import CapturedTable, CapturedTables
@@ -41,6 +41,7 @@ from lakemirror.publisher.capture.postgresql.load import Stopped
 from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport
 from lakemirror.publisher.capture.postgresql.source import PostgresSource
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
+from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
 
@@ -55,7 +56,7 @@ class _Round:
     """What one round has: the source, its log, and the tables that are streamed."""
 
     source: PostgresSource
-    log: ChangeLog
+    tables: CapturedTables
     slot: SlotReport
     streams: dict[Table, TableStream]
 
@@ -83,7 +84,9 @@ class Capture:
         self._tell, self._progress = tell, progress
         self._stop = threading.Event()
         self._until: int | None = None
-        self._stream: DebeziumStream | None = None
+        self._again = threading.Event()
+        self._told: set[str] = set()
+        self._reloaded: set[str] = set()
         self._zone = landing.folder(LANDING_ZONE)
         self._reload = set(options.reload)
         self._cuts = SourceCuts(landing.folder(CUTS), cut, tell)
@@ -114,42 +117,77 @@ class Capture:
 
     def _round(self, once: bool) -> bool:
         """One round, until the stream ends; True where nothing more is to be done."""
-        with PostgresSource(self._options, self._stop.is_set) as source:
+        self._again.clear()
+        with PostgresSource(self._options, self._stop.is_set) as source, source.asking():
             log = source.log
             tables = CapturedTables(self._landing, source.tables(), self._options)
+            self._mark(log, tables)
             slot = self._slot(log, tables)
             if once and self._until is None:
                 self._until = log.now()
-            log.publish([table.key for table in tables])
-            self._interrupt(tables)
-            self._load(source, tables)
+            log.publish([table.key for table in tables.followed])
+            wanted = [table for table in tables.followed if table.phase == LOADING]
+            beside = bool(tables.streaming) and not once
+            if wanted and not beside:
+                state = self._state(tables)
+                state.write(state.said, {})
+                self._load(source, wanted)
             if self._stop.is_set():
                 return True
             origin = Origin(SOURCE, self._options.name, slot.confirmed)
             streams = {
                 table.key: TableStream(table.landing, table.shape, table.state, origin)
-                for table in tables
-                if table.state is not None and table.state.phase == STREAMING
+                for table in tables.streaming
+                if table.state is not None
             }
-            return self._follow(_Round(source, log, slot, streams), tables)
+            return self._follow(_Round(source, tables, slot, streams), wanted if beside else [])
+
+    def _mark(self, log: ChangeLog, tables: CapturedTables) -> None:
+        """Writes down which tables must be loaded, and which have stopped, before anything is confirmed without them.
+
+        A table that was not in the publication has changes that nobody has seen: it was made again, or was left out.
+        """
+        if "all" in self._reload:
+            self._reload = {table.name for table in tables}
+        published = log.published()
+        for table in tables:
+            error = tables.refused.get(table.key)
+            state = table.state or TableState(SOURCE, self._options.name, LOADING)
+            if error is not None:
+                marked = stopped(state, error)
+            elif table.name in self._reload or (table.phase == STREAMING and table.key not in published):
+                marked = replace(state, phase=LOADING, error_code="", error_message="")
+            else:
+                continue
+            if table.state is not None and marked != table.state:
+                with table.landing.storage():
+                    write_state(table.landing.place, marked)
+                table.state = marked
+        for key, error in tables.refused.items():
+            self._tell_once(f"{'.'.join(key)} is not captured: {error}; {error.hint}")
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
 
     def _slot(self, log: ChangeLog, tables: CapturedTables) -> SlotReport:
         """The main slot, made where there is none.
 
         `capture-position-lost` where tables stream and the source has no longer what follows their position.
         """
-        found = self._idle_slot(log)
-        streaming = [table for table in tables if table.state is not None and table.state.phase == STREAMING]
-        streaming = [table for table in streaming if not self._to_reload(table)]
+        found, streaming = self._idle_slot(log), tables.streaming
         if found is not None and found.wal_status != LOST:
             said = read_zone_state(self._zone)
-            positions = [newest_position(table.landing.place).position for table in streaming]
+            positions = [newest_position(table.landing.place).position for table in tables]
             newest = max([at.last.lsn for at in positions if at is not None], default=0)
             if streaming and said is not None and found.confirmed > max(newest, said["position"]):
-                raise self._lost("another program has read the slot", streaming)
+                raise _lost("another program has read the slot", streaming)
             return found
         if streaming:
-            raise self._lost("the slot is gone" if found is None else "the source has deleted its log", streaming)
+            raise _lost("the slot is gone" if found is None else "the source has deleted its log", streaming)
+        if found is not None:
+            log.drop_slot()
         return log.make()
 
     def _idle_slot(self, log: ChangeLog) -> SlotReport | None:
@@ -162,30 +200,8 @@ class Capture:
                 )
         return found
 
-    def _lost(self, why: str, tables: Sequence[CapturedTable]) -> LakemirrorError:
-        return LakemirrorError(
-            "capture-position-lost",
-            f"the changes of {len(tables)} tables cannot be followed any more: {why}",
-        )
-
-    def _to_reload(self, table: CapturedTable) -> bool:
-        return bool(self._reload & {"all", table.name})
-
-    def _interrupt(self, tables: CapturedTables) -> None:
-        """Tables that can no longer be captured say so in their folders: their changes are not followed meanwhile."""
-        for table in tables.interrupted:
-            error = tables.refused[table.key]
-            if table.state is not None and table.state.phase != STOPPED:
-                code, message = error.code, error.message
-                table.state = replace(table.state, phase=STOPPED, error_code=code, error_message=message)
-                with table.landing.storage():
-                    write_state(table.landing.place, table.state)
-
-    def _load(self, source: PostgresSource, tables: CapturedTables) -> None:
-        """Loads the tables that are not loaded, all in one snapshot, whose position says where their streams count."""
-        wanted = [
-            table for table in tables if table.state is None or table.state.phase == LOADING or self._to_reload(table)
-        ]
+    def _load(self, source: PostgresSource, wanted: Sequence[CapturedTable]) -> None:
+        """Loads tables, all in one snapshot, whose position says from where their changes count."""
         if not wanted:
             return
         with source.snapshot() as snapshot:
@@ -213,7 +229,7 @@ class Capture:
             if error.retry:
                 raise error from failure
             self._tell(f"{table.name} stopped: {error}; {error.hint}")
-            state = replace(state, phase=STOPPED, error_code=error.code, error_message=error.message)
+            state = stopped(state, error)
         with table.landing.storage():
             write_state(table.landing.place, state)
         table.state = state
@@ -230,49 +246,117 @@ class Capture:
 
         return tell
 
-    def _follow(self, now: _Round, tables: CapturedTables) -> bool:
-        """Streams until `stop`, until everything asked for is published, or until the stream ends."""
-        state = CaptureState(
-            self._zone,
-            {"source": SOURCE, "name": self._options.name, "slot": self._options.slot},
-            self._tell,
-        )
-        for table in tables:
-            if table.state is not None:
-                state.set(table.key, table.state)
-        for key, error in tables.refused.items():
-            state.stopped(key, TableState(SOURCE, self._options.name, STOPPED, 0, 0, error.code, error.message), error)
-        if (before := read_zone_state(self._zone)) is not None:
-            state.said = before["position"]
-        shapes = tables.shapes(now.source, now.log)
-        handler = ChangeHandler(now.streams, shapes.shape_of, self._cuts.counting(shapes.found), state, self._stop)
-        until = self._until
-        if until is not None:
-            until = max(until, now.log.mark())
-        marked = time.monotonic()
+    def _load_beside(self, wanted: Sequence[CapturedTable]) -> threading.Thread | None:
+        """Loads tables in a thread, while the others are followed; then another round begins."""
+
+        def run() -> None:
+            try:
+                with PostgresSource(self._options, self._stop.is_set) as source, source.asking():
+                    self._load(source, wanted)
+            except Exception as failure:
+                self._tell(f"{coded(failure)}; tried again")
+                self._stop.wait(_AGAIN[1])
+            self._again.set()
+
+        if not wanted:
+            return None
+        thread = threading.Thread(target=run, name="capture-load", daemon=True)
+        thread.start()
+        return thread
+
+    def _follow(self, now: _Round, wanted: Sequence[CapturedTable]) -> bool:
+        """Streams until `stop`, until everything asked for is published, or until another round must begin."""
+        state = self._state(now.tables)
+        shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
+        found = self._cuts.counting(shapes.found)
+        handler = ChangeHandler(now.streams, shapes.shape_of, found, state, self._stop, self._is_loaded_again)
+        handler.may_confirm = not wanted
+        until = None if self._until is None else max(self._until, now.source.log.mark())
+        done = threading.Event()
+        pulse = _Pulse(now.source, now.slot.confirmed)
 
         def handle(groups: list[Group]) -> bool:
-            nonlocal marked
             confirmed = handler.handle(groups)
             if until is not None and handler.committed >= until:
                 done.set()
-            self._cuts.step(handler.streams, handler.committed, state.milliseconds, now=done.is_set())
-            if time.monotonic() - marked > HEARTBEAT * 2:
-                marked = time.monotonic()
-                if now.log.now() - max(handler.committed, now.slot.confirmed) > _KEPT_BACK:
-                    now.log.mark()
-            return confirmed
+            if handler.may_confirm:
+                self._cuts.step(handler.streams, handler.committed, state.milliseconds, now=done.is_set())
+            pulse.beat(handler.committed)
+            return confirmed and not self._again.is_set()
 
-        done = threading.Event()
-        stream = DebeziumStream(now.log.properties(now.source.values, HEARTBEAT), handle)
-        self._tell(f"following {len(now.streams)} tables")
+        def ended() -> bool:
+            if until is None and not wanted and pulse.looks() and self._has_more(now):
+                self._again.set()
+            return self._stop.is_set() or done.is_set() or self._again.is_set()
+
+        stream = DebeziumStream(now.source.log.properties(now.source.values, HEARTBEAT), handle)
+        self._tell_once(f"following {len(now.streams)} tables")
+        loading = self._load_beside(wanted)
         try:
-            _run_until(stream, lambda: self._stop.is_set() or done.is_set())
+            _run_until(stream, ended)
         finally:
+            if loading is not None:
+                loading.join()
             with suppress(LakemirrorError):
-                if handler.committed:
-                    state.write(handler.committed, handler.streams)
+                state.write(max(handler.committed, state.said), handler.streams)
         return self._stop.is_set() or done.is_set()
+
+    def _state(self, tables: CapturedTables) -> CaptureState:
+        """What is reported of the capture, as far as it is known when a round begins."""
+        state = CaptureState(
+            self._zone, {"source": SOURCE, "name": self._options.name, "slot": self._options.slot}, self._tell
+        )
+        for key, reported in tables.states:
+            state.set(key, reported)
+        if (before := read_zone_state(self._zone)) is not None:
+            state.said = before["position"]
+        return state
+
+    def _is_loaded_again(self, table: Table, error: LakemirrorError) -> bool:
+        """True where the table is loaded again because its columns changed: once for each change."""
+        if error.code != SCHEMA_CHANGED or self._options.after_ddl == "ignore" or error.message in self._reloaded:
+            return False
+        self._reloaded.add(error.message)
+        self._tell(f"{error.message}; the table is loaded again")
+        self._again.set()
+        return True
+
+    def _has_more(self, now: _Round) -> bool:
+        """True where the source has tables to follow that this round does not know."""
+        known = {table.key for table in now.tables if table.key not in now.tables.refused}
+        with suppress(LakemirrorError):
+            found = {(source.schema, source.name) for source in now.source.tables() if source.problem is None}
+            return bool(found - known - now.tables.unnamed)
+        return False
+
+
+class _Pulse:
+    """What happens now and then while changes are followed."""
+
+    def __init__(self, source: PostgresSource, confirmed: int) -> None:
+        self._source, self._confirmed = source, confirmed
+        self._beat = self._look = time.monotonic()
+
+    def beat(self, committed: int) -> None:
+        """Writes a mark into the log of an idle database, where the slot keeps back what others wrote."""
+        if time.monotonic() - self._beat > HEARTBEAT * 2:
+            self._beat = time.monotonic()
+            with self._source.asking():
+                if self._source.log.now() - max(committed, self._confirmed) > _KEPT_BACK:
+                    self._source.log.mark()
+
+    def looks(self) -> bool:
+        """True once in ten seconds."""
+        due = time.monotonic() - self._look > HEARTBEAT * 2
+        if due:
+            self._look = time.monotonic()
+        return due
+
+
+def _lost(why: str, tables: Sequence[CapturedTable]) -> LakemirrorError:
+    return LakemirrorError(
+        "capture-position-lost", f"the changes of {len(tables)} tables cannot be followed any more: {why}"
+    )
 
 
 def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBatchReader], int]:
@@ -300,8 +384,10 @@ def _run_until(stream: DebeziumStream, ended: Callable[[], bool]) -> None:
     thread.start()
     while thread.is_alive():
         if ended():
-            stream.stop()
-            thread.join(15)
+            end = time.monotonic() + 60
+            while thread.is_alive() and time.monotonic() < end:
+                stream.stop()  # again, because a stream that is starting cannot be stopped yet
+                thread.join(0.3)
             break
         thread.join(0.05)
     if failures:

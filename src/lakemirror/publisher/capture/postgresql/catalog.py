@@ -154,6 +154,14 @@ def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only:
             f"--insert-only {named}",
             table=named,
         )
+    if inserts_only and not table.key and identity != "f":
+        return TableError(
+            "capture-not-ready",
+            f"{named} has no key: while its inserts are captured, the source would refuse each update and delete of it",
+            hint=f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; then the first update or "
+            "delete stops the capture of this table alone.",
+            table=named,
+        )
     refused = next((column for column in table.columns if column.refused), None)
     if refused is not None:
         leave_out = f"--exclude {named}"

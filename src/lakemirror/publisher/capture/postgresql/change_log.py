@@ -28,6 +28,10 @@ class ChangeLog:
         """The main slot; None where there is none."""
         return read_slot(self._connection, self._slot)
 
+    def drop_slot(self) -> None:
+        """Gives the slot back."""
+        self._one("select pg_drop_replication_slot(%s)", self._slot)
+
     def make(self) -> SlotReport:
         """Makes the publication, empty, and the slot behind it, so that every change in the slot can be decoded."""
         if self._one("select 1 from pg_publication where pubname = %s", self._slot) is None:
@@ -43,19 +47,23 @@ class ChangeLog:
         assert found is not None
         return found
 
+    def published(self) -> set[tuple[str, str]]:
+        """The tables of the publication: of others the slot has no changes."""
+        return set(
+            self._all(
+                "select n.nspname, c.relname from pg_publication_rel r join pg_publication p on p.oid = r.prpubid "
+                "join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace "
+                "where p.pubname = %s",
+                self._slot,
+            )
+        )
+
     def publish(self, tables: Sequence[tuple[str, str]]) -> None:
         """Makes the publication one of exactly these tables."""
-        published = self._all(
-            "select n.nspname, c.relname from pg_publication_rel r join pg_publication p on p.oid = r.prpubid "
-            "join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace where p.pubname = %s",
-            self._slot,
-        )
-        if set(published) == set(tables):
-            return
-        for schema, table in set(tables) - set(published):
-            self._run(f'alter publication "{self._slot}" add table only {_quoted(schema)}.{_quoted(table)}')
-        for schema, table in set(published) - set(tables):
-            self._run(f'alter publication "{self._slot}" drop table only {_quoted(schema)}.{_quoted(table)}')
+        published = self.published()
+        for change, names in (("add", set(tables) - published), ("drop", published - set(tables))):
+            for schema, table in sorted(names):
+                self._run(f'alter publication "{self._slot}" {change} table only {_quoted(schema)}.{_quoted(table)}')
 
     def now(self) -> int:
         """The position behind everything that is in the log."""
@@ -67,17 +75,22 @@ class ChangeLog:
         row = self._one(f"select {_NUMBER.format('pg_logical_emit_message(true, %s, %s)')}", _PREFIX, "")
         return int(row[0])
 
-    def types(self, schema: str, table: str) -> dict[str, str]:
-        """The names of the columns' types as events have them."""
-        return dict(
-            self._all(
-                "select a.attname, upper(t.typname) from pg_attribute a join pg_type t on t.oid = a.atttypid "
-                "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
-                "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped",
-                schema,
-                table,
-            )
+    def types(self, schema: str, table: str) -> dict[str, tuple[str, bool]]:
+        """For each column the name of its type as events have it, and whether old rows may have got a default.
+
+        The name is empty for types that users made.
+        """
+        found = self._all(
+            "select a.attname, "
+            "case when t.typnamespace = 'pg_catalog'::regnamespace then upper(t.typname) else '' end, "
+            "a.atthasmissing or a.atthasdef or a.attidentity <> '' "
+            "from pg_attribute a join pg_type t on t.oid = a.atttypid "
+            "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped",
+            schema,
+            table,
         )
+        return {name: (kind, has_default) for name, kind, has_default in found}
 
     def properties(self, values: Mapping[str, str], heartbeat: float) -> dict[str, str]:
         """Debezium's properties. `values`: how values are written. `heartbeat`: seconds between its heartbeats."""
