@@ -222,8 +222,8 @@ def _asked(row: Operation) -> str:
 
 
 _METHODS = {  # of each public class, those that users call
-    "MirroredDatabase": "sync run status register pause resume resync replay restore",
-    "Landing": "table",
+    "MirroredDatabase": "sync run status cuts cut register pause resume resync replay restore",
+    "Landing": "table cut",
     "LandingTable": "load insert update upsert delete changes publish_snapshot flush drop recreate",
 }
 

@@ -49,6 +49,12 @@ class Bank:
             self.state[name][number] += sign * 7
             self.tables[name].upsert(self._rows(name, [number]))
 
+    def truncate(self) -> None:
+        """A table begins again, with the same rows in one file."""
+        name = self.chance.choice(TABLES)
+        self.tables[name].recreate()
+        self.tables[name].load(self._rows(name, range(5)))
+
     def cut(self) -> None:
         number = self.landing.cut().number
         self.at[number] = {name: dict(rows) for name, rows in self.state.items()}
@@ -73,10 +79,12 @@ def engine(path: Path) -> subprocess.Popen[str]:
     return preloaded.Popen(words, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def storm(bank: Bank, path: Path, transactions: int) -> None:
+def storm(bank: Bank, path: Path, transactions: int, truncates: float = 0.0) -> None:
     chance, running = bank.chance, list[subprocess.Popen[str]]()
     for _ in range(transactions):
         bank.move()
+        if chance.random() < truncates:
+            bank.truncate()
         if chance.random() < 0.3:
             bank.cut()
         running = [each for each in running if each.poll() is None]
@@ -120,3 +128,19 @@ def test_every_cut_is_one_transaction(tmp_path: Path, seed: int) -> None:
     last = max(bank.at)
     assert state_at(database.cut()) == bank.at[last]
     assert [cut.number for cut in database.cuts()] == [last], "older manifests go with their versions"
+
+
+@pytest.mark.parametrize("seed", range(rounds(1, 5)))
+def test_a_cut_is_one_transaction_or_void_where_tables_begin_again(tmp_path: Path, seed: int) -> None:
+    """Files with the numbers of a cut come again, in folders that were made again."""
+    bank = Bank(tmp_path, 100 + seed)
+    storm(bank, tmp_path, rounds(40, 150), truncates=0.3)
+    database = MirroredDatabase(tmp_path, engine="local")
+    assert not database.sync().failed
+    cuts = list(database.cuts())
+    assert [cut.number for cut in cuts] == sorted(bank.at, reverse=True) and cuts[0].is_complete
+    for cut in cuts:
+        assert cut.is_complete != cut.is_void
+        if cut.is_complete:
+            assert state_at(cut) == bank.at[cut.number], cut.number
+    assert sum(cut.is_complete for cut in cuts) > 1

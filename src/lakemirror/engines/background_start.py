@@ -52,7 +52,10 @@ class BackgroundStart:
             if not self.reason:
                 self.is_starting = True
                 self.thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
-                self.thread.start()
+                try:
+                    self.thread.start()
+                except RuntimeError as error:  # the process has as many threads as it may have
+                    self._failed(coded(error), now)
 
     def give_up(self, error: LakemirrorError, begun: float) -> bool:
         """Spark has failed at its work: it is not used for AGAIN seconds. `begun`: when that work began.

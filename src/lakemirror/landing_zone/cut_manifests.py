@@ -14,18 +14,20 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.zone import CUTS
-from lakemirror.storage import Entry, Storage
+from lakemirror.storage import Entry, Storage, seconds_since
 
 log = logging.getLogger("lakemirror")
 
 _NAME = re.compile(r"([0-9]{20})\.json")
 _MOST_BYTES = 4 << 20
+_FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
 _EARLIER = 3_600_000_000_000  # nanoseconds by which a copied manifest may be older than the files it names
 
 
@@ -98,10 +100,18 @@ def parse_manifest(data: bytes, entry: Entry) -> CutManifest:
 
 
 class CutManifests:
-    """The manifests of one landing zone, each read once as long as it does not change."""
+    """The manifests of one landing zone, each read once as long as it does not change. For any thread."""
+
+    _of_storage: ClassVar[WeakKeyDictionary[Storage, CutManifests]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, storage: Storage) -> CutManifests:
+        """Those that all tables of a database share in this process."""
+        return cls._of_storage.setdefault(storage, cls(storage))
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._listed: tuple[int, list[Entry]] = (0, [])  # the time of the folder, where it shows every change
         self._read: dict[str, tuple[str, CutManifest | LakemirrorError]] = {}
         self._absent_until = 0.0
 
@@ -112,7 +122,17 @@ class CutManifests:
         """
         if time.monotonic() < self._absent_until:
             return []
+        changed = 0
         try:
+            if self._storage.capabilities.folder_times:
+                folder = self._storage.stat(CUTS)
+                if folder is None:
+                    return []
+                changed = folder.modified
+                if self._listed[0] == changed:
+                    return self._listed[1]
+                if seconds_since(changed) < _FRESH:
+                    changed = 0
             found = self._storage.list(CUTS, lambda _: False)
         except FileNotFoundError:
             self._absent_until = time.monotonic() + self._storage.capabilities.looks_last
@@ -123,7 +143,10 @@ class CutManifests:
             log.warning("%s is no folder: the cuts in it count for nothing", CUTS)
             return []
         entries = [entry for entry in found.files if entry.path == f"{CUTS}/{entry.name}" and cut_number(entry.name)]
-        return sorted(entries, key=lambda entry: entry.name)
+        entries.sort(key=lambda entry: entry.name)
+        if changed:
+            self._listed = changed, entries
+        return entries
 
     def read(self, entry: Entry) -> CutManifest:
         """The manifest. FileNotFoundError; LakemirrorError `cut-invalid`, and what the storage raises."""
@@ -158,7 +181,7 @@ class CutManifests:
                     raise
         if len(self._read) > 2 * len(listed):
             paths = {entry.path for entry in listed}
-            self._read = {path: known for path, known in self._read.items() if path in paths}
+            self._read = {path: known for path, known in dict(self._read).items() if path in paths}
         return frozenset(ends - {0})
 
 

@@ -24,6 +24,7 @@ from lakemirror.landing_zone.change_file import (
     footer_reader,
     ignored,
 )
+from lakemirror.landing_zone.cut_manifests import CutManifests
 from lakemirror.landing_zone.database_folder import databases_below, missing_database
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
@@ -49,6 +50,8 @@ from lakemirror.mirror.table_rules import allowed, column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
 from lakemirror.storage.place import local_path, storage_of
+
+_MOST_CUTS = 100  # the newest manifests of cuts that are read
 
 MANY_FILES = 1000  # that wait in one folder
 SMALL_FILES = 20  # so many files, each on average smaller than both
@@ -270,6 +273,14 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
     _, warning = read_partner(storage, zone)
     if warning is not None:
         yield from_warning(warning)
+    manifests = CutManifests(storage)
+    for entry in manifests.listed()[-_MOST_CUTS:]:
+        try:
+            manifests.read(entry)
+        except LakemirrorError as error:
+            yield replace(from_error(error), file=entry.path)
+        except FileNotFoundError:
+            continue
 
 
 def _check_metadata(storage: Storage, folder: TableFolder) -> tuple[TableMetadata | None, list[Finding]]:

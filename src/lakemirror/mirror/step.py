@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
@@ -47,9 +46,6 @@ from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
-
-if TYPE_CHECKING:
-    from lakemirror.landing_zone.cut_manifests import CutManifests
 
 log = logging.getLogger("lakemirror")
 
@@ -84,7 +80,6 @@ class Replicator:
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
         self._log = LogCache(self._path, storage.capabilities.looks_last)
-        self._cuts: CutManifests | None = None
         self._observer = TableObserver(storage, name, settings, self._log)
 
     def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
@@ -219,8 +214,8 @@ class Replicator:
             return files
         from lakemirror.landing_zone.cut_manifests import CutManifests, until_cut
 
-        self._cuts = self._cuts or CutManifests(self._storage)
-        return until_cut(files, self._cuts.last_files(str(self.name), min(file.entry.modified for file in files)))
+        since = min(file.entry.modified for file in files)
+        return until_cut(files, CutManifests.of(self._storage).last_files(str(self.name), since))
 
     def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, list[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""

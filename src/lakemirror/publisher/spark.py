@@ -10,9 +10,12 @@ Import this module only where PySpark 4.0 or newer is installed. `spark_batches.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,7 @@ except ImportError as missing:  # PySpark 3.5
 
 FILE, ROW = "__file__", "__row__"
 _ROWS = 10_000
+_END = 4096  # bytes
 
 
 def register(spark: SparkSession) -> None:
@@ -193,6 +197,17 @@ class _Changes:
         gap = next((place for place in range(1, len(kept)) if kept[place] != kept[place - 1] + 1), len(kept))
         return kept[:gap]
 
+    def end(self, numbers: Numbers, number: int) -> str:
+        """What tells a file from another one with its number: of a Parquet file the footer. Empty if it is gone."""
+        name = numbers.find(number)
+        if name is None:
+            return ""
+        with suppress(FileNotFoundError), numbers.folder.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _END))
+            return hashlib.sha256(file.read()).hexdigest()[:16]
+        return ""
+
     def columns(self, numbers: Numbers, number: int) -> pa.Schema:
         return next((batch.schema for batch in self._reader(numbers, number)), pa.schema([]))
 
@@ -260,32 +275,48 @@ class _Reader(ds.DataSourceReader):
 
 
 class _StreamReader(ds.DataSourceStreamReader):
-    """Offsets are numbers of files: those up to it were read."""
+    """Offsets are numbers of files: those up to it were read. `end` tells that file from one of a recreated folder."""
 
     def __init__(self, changes: _Changes) -> None:
         self._changes = changes
-        self._latest = 0
+        self._last: dict[str, Any] = {}
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         present = self._changes.present(self._changes.numbers())
-        return {"number": present[0] - 1 if present else 0}
+        return {"number": present[0] - 1 if present else 0, "end": ""}
 
-    def latestOffset(self, *_: Any) -> dict[str, int]:
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
         numbers = self._changes.numbers()
-        latest = self._latest or self.initialOffset()["number"]
+        before = self._last or self.initialOffset()
+        latest = before["number"]
         while numbers.find(latest + 1) is not None:
             latest += 1
-        self._latest = latest
-        return {"number": latest}
+        if latest == before["number"] and before["end"] and numbers.find(latest) is None:
+            self._check(numbers, before)
+        if latest != before["number"] or not self._last:
+            self._last = {"number": latest, "end": self._changes.end(numbers, latest)}
+        return self._last
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[_File]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[_File]:
+        """The files after `start`. `file-unreadable` where the folder was recreated since."""
+        self._check(self._changes.numbers(), start, end["number"])
         return [_File(number) for number in range(start["number"] + 1, end["number"] + 1)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return self._changes.read(partition.number)
 
-    def commit(self, end: dict[str, int]) -> None:
-        self._latest = max(self._latest, end["number"])
+    def _check(self, numbers: Numbers, read: dict[str, Any], latest: int | None = None) -> None:
+        """`file-unreadable` where the files up to `read` are not those of this folder, or it has no more so many."""
+        number, end = read["number"], read.get("end", "")
+        there = max(numbers.present(), default=number) if latest is None else latest
+        now = self._changes.end(numbers, number) if end else ""
+        if there < number or (now and now != end):
+            raise LakemirrorError(
+                "file-unreadable",
+                f"{self._changes.target.table}: the table folder was recreated: {numbers.name(number)} is not the file "
+                "that this stream has read",
+                hint="Start the stream with a new checkpoint; it begins at the oldest file that is there.",
+            )
 
 
 def _spelled(checkpoint: str) -> str:

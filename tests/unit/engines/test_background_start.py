@@ -69,6 +69,13 @@ def test_a_start_that_fails_is_tried_again_later() -> None:
     assert len(tries) == 2
 
 
+def test_a_process_that_gets_no_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start")))
+    begun = BackgroundStart(Settings(), lambda: None)
+    begun.ask()
+    assert not begun.is_starting and "can't start" in begun.reason
+
+
 def test_work_that_began_before_spark_was_given_up_goes_on() -> None:
     begun = asked(lambda: None)
     before = time.monotonic()

@@ -20,6 +20,7 @@ from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.cut_manifests import manifest_name, parse_manifest
 from lakemirror.landing_zone.zone import CUTS
+from lakemirror.lint import check
 from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.mirror.cut_versions import Cut, versions_to_keep
 from lakemirror.publisher import Landing
@@ -166,6 +167,7 @@ def test_a_bad_manifest_is_an_error_of_its_own(tmp_path: Path, content: bytes) -
     assert second.is_complete
     assert first.error is not None and first.error.code == "cut-invalid" and first.is_void
     assert not opened(tmp_path).status().warnings
+    assert [(each.code, each.file) for each in check(tmp_path)] == [("cut-invalid", f"{CUTS}/{manifest_name(1)}")]
 
 
 def test_a_manifest_folder_that_is_none_stops_no_table(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,3 +125,21 @@ def test_other_errors_are_not_taken_for_the_workers() -> None:
 
 def test_the_code_is_no_retry() -> None:
     assert not LakemirrorError("spark-workers", "").retry
+
+
+def test_two_threads_leave_the_interpreter_as_it_was() -> None:
+    """Each gives its functions to Spark; a user's functions get the session's own interpreter afterwards."""
+    shared, entered = session(BARE, master="local[2]"), threading.Event()
+
+    def second() -> None:
+        with python_workers.running(shared, sys.executable):
+            entered.set()
+            left.wait(10)
+
+    left, thread = threading.Event(), threading.Thread(target=second)
+    with python_workers.running(shared, sys.executable):
+        thread.start()
+        entered.wait(0.2)  # without a lock it is in its block now
+    left.set()
+    thread.join(10)
+    assert entered.is_set() and shared.sparkContext.pythonExec == "python3"
