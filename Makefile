@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install packages java setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site screenshots audit clean
+.PHONY: install packages java setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site dist screenshots audit clean
 
 install: ## .venv/bin/lakemirror and all it needs; then, in the background, the class-data archive, with which Spark starts 3 s faster
 	@scripts/install.sh all
@@ -54,6 +54,9 @@ bench-growth: java ## how an apply grows with rows, changes, tables, commits and
 
 docs: packages ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
+
+dist: packages ## wheel and source distribution in dist/, each tried in an empty environment; more: scripts/dist.sh full, scripts/dist.sh sbom
+	@scripts/dist.sh
 
 screenshots: packages ## the pictures of the service's page; needs Chromium
 	@$(BIN)/python docs/screenshots.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,14 @@ TYPES = (
 )  # fmt: skip
 REFUSED_TYPES = ("time[]", "timetz[]", "varbit", "place[]", "rate[]", "hstore[]", "bit(3)[]")
 REFUSED_VALUES = ("infinity", "10000-01-01", "294000-01-01", "BC'", "array[[")
+SETTINGS = {
+    "timezone": "America/New_York",
+    "datestyle": "German",
+    "intervalstyle": "sql_standard",
+    "bytea_output": "escape",
+    "extra_float_digits": "-5",
+}
+"""What a database may have: neither side depends on it, nor on the machine's time zone."""
 DECIMALS = ("'NaN'", "'Infinity'", "'-Infinity'")
 
 
@@ -47,18 +56,26 @@ def test_loaded_and_streamed_values_are_the_same(postgres_server: Postgres, tmp_
     values = ", ".join(value for _, value in columns)
     execute(url, *TYPES, f"create table t (id int primary key, {named})", "alter table t replica identity full",
             f"insert into t values (1, {values})")  # fmt: skip
+    for name, value in SETTINGS.items():
+        execute(url, f"alter database {url.rpartition('/')[2]} set {name} = '{value}'")
+    secret = tmp_path / "password"
+    secret.write_text("s3cret-tulip\n")
     log = tmp_path / "log"
     with log.open("wb") as said:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", str(db), "--from", url]
-        capture = subprocess.Popen(command, stdout=said, stderr=said)
+        command += ["--password-file", str(secret)]
+        capture = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "Asia/Tokyo"})
     folder = db / "Files/LandingZone/public.schema/t"
     try:
         wait(lambda: "following 1 tables" in log.read_text(), capture, log)
         execute(url, f"insert into t values (2, {values})", "insert into t (id) values (3)")
         wait(lambda: sum(pq.read_metadata(file).num_rows for file in folder.glob("0*.parquet")) == 3, capture, log)
+        processes = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
     finally:
         capture.send_signal(signal.SIGTERM)
         capture.wait(60)
+    everywhere = [*processes, log.read_bytes(), *(file.read_bytes() for file in db.rglob("*") if file.is_file())]
+    assert len(processes) > 1 and not any(b"s3cret-tulip" in each for each in everywhere)
     first, second, third = (row for file in sorted(folder.glob("0*.parquet")) for row in pq_rows(file))
     for number, (kind, value) in enumerate(columns):
         name = f"c{number}"

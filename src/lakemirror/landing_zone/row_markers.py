@@ -55,6 +55,11 @@ def is_misspelt(name: str) -> bool:
     return name != ROW_MARKER and _essence(name) == _essence(ROW_MARKER)
 
 
+def is_misspelt_names(name: str) -> bool:
+    """True for a name with two underscores in front that is `__unchangedColumns__` but for case and filling."""
+    return name.startswith("__") and name != UNCHANGED and _essence(name) == _essence(UNCHANGED)
+
+
 def _essence(name: str) -> str:
     return _FILLING.sub("", name).lower()
 
@@ -66,5 +71,5 @@ _BLANK = " \t\n\v\f\r"
 
 __all__ = [
     "DELETE", "INSERT", "NEVER_COLUMNS", "ROW_MARKER", "UNCHANGED", "UPDATE", "UPSERT", "can_mark",
-    "can_name_columns", "column_names", "is_misspelt", "marker_number", "misspelt_marker",
+    "can_name_columns", "column_names", "is_misspelt", "is_misspelt_names", "marker_number", "misspelt_marker",
 ]  # fmt: skip

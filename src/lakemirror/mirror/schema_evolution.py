@@ -24,7 +24,7 @@ from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
+from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, UNCHANGED, is_misspelt_names
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE, UTC, zone_of
 
 
@@ -81,7 +81,8 @@ def evolve(
 def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Rules) -> Column | None:
     """One column of the table once this file is applied; `column` None where the table has none of this name.
 
-    None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`.
+    None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`,
+    `partial-row-invalid`.
     """
     if file_column.unsupported is not None:
         raise TableError(
@@ -143,6 +144,9 @@ def zone_reader(columns: Sequence[Column], zoneless: str) -> Callable[[str], str
 
 def _check_name(name: str, file: str, rules: Rules) -> None:
     why, hint = "", None
+    if is_misspelt_names(name):
+        message = f"{file}: column {name!r} is almost {UNCHANGED}"
+        raise TableError("partial-row-invalid", message, file=file, column=name)
     if not name:
         why, hint = "Delta cannot hold a column without a name", _OTHER_NAME
     elif "\0" in name:

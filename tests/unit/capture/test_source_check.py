@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.postgres import BINARIES, NOT_INSTALLED, Postgres, execute
 
+from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.captured_tables import CapturedTables
+from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.source_check import Need, check
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
 from lakemirror.publisher.capture.table_folders import table_folders
@@ -88,3 +92,23 @@ def test_folders() -> None:
     assert table_folders(tables, CaptureOptions(source="postgresql://h/d"))[("a", "_x")].hint == (  # type: ignore[union-attr]
         "Give it another name: --rename a._x=NAME."
     )
+
+
+def test_tables_that_cannot_be_captured_stop_alone(postgres_server: Postgres, tmp_path: Path) -> None:
+    url = postgres_server.database()
+    execute(url, "create table good (id int primary key)", "create table keyless (id int)",
+            "create table _hidden (id int primary key)", "create table log (id int)",
+            "alter table log replica identity full")  # fmt: skip
+    options = CaptureOptions(source=url, insert_only=("*.log",))
+
+    def captured() -> CapturedTables:
+        with connected(options) as connection:
+            return CapturedTables(Landing(tmp_path), read_tables(connection, options), options)
+
+    tables = captured()
+    assert {table.name for table in tables.followed} == {"public.good", "public.log"}
+    assert {key[1]: error.code for key, error in tables.refused.items()} == {
+        "keyless": "capture-no-key", "_hidden": "capture-table-name",
+    }  # fmt: skip
+    execute(url, "alter table good drop constraint good_pkey")
+    assert [table.name for table in captured().followed] == ["public.log"]

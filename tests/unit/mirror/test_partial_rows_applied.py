@@ -180,3 +180,25 @@ def test_names_that_need_column_mapping(tmp_path: Path) -> None:
     put(tmp_path, "t", 2, {"k": [1], "a b": ["?"], MARKER: [4], UNCHANGED: [["A b"]]})
     assert not sync(tmp_path).failed
     assert table_rows(tmp_path, "t", ["k", "a b"]) == {(1, "x"): 1, (2, "y"): 1}
+
+
+def test_a_misspelt_column_is_no_column_of_the_table(tmp_path: Path) -> None:
+    """Else the columns that it names would become NULL."""
+    declare(tmp_path, "t", ["k"])
+    put(tmp_path, "t", 1, {"k": [1], "a": ["x"], "unchanged_columns": [7]})
+    put(tmp_path, "t", 2, {"k": [1], MARKER: [4], "__unchanged_columns__": [["a"]]})
+    found = [(each.code, each.column) for each in check(tmp_path) if each.severity == "error"]
+    error = sync(tmp_path).tables["t"].error
+    assert found == [(error.code, error.column)] == [("partial-row-invalid", "__unchanged_columns__")]
+    assert table_rows(tmp_path, "t") == {(1, "x", 7): 1}
+
+
+def test_a_column_that_widens_in_the_same_batch(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["k"])
+    put(tmp_path, "t", 1, {"k": [1, 2], "a": pa.array([5, 6], pa.int32()), "t": ["p", "q"]})
+    null = pa.array([None], pa.int64())
+    put(tmp_path, "t", 2, pa.table({"k": [1], "a": null, "t": ["z"], MARKER: [4], UNCHANGED: [["a"]]}))
+    put(tmp_path, "t", 3, pa.table({"k": [2], "a": pa.array([2**40]), MARKER: [4], UNCHANGED: [["t"]]}))
+    put(tmp_path, "t", 4, pa.table({"k": [2, 1], MARKER: [1, 1], UNCHANGED: [["t", "a"], ["A"]]}))
+    assert not sync(tmp_path, on_type_change="widen").failed
+    assert table_rows(tmp_path, "t", ["k", "a", "t"]) == {(1, 5, None): 1, (2, 2**40, "q"): 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
+from lakemirror.publisher.capture import change_handler
 from lakemirror.publisher.capture.capture_position import (
     STREAMING,
+    CaptureState,
     FilePosition,
     Position,
     TableState,
@@ -23,6 +26,8 @@ from lakemirror.publisher.capture.capture_position import (
     write_state,
 )
 from lakemirror.publisher.capture.change_folding import UNSENT, TableShape, fold_events, with_reselected
+from lakemirror.publisher.capture.change_handler import ChangeHandler
+from lakemirror.publisher.capture.debezium import Group
 from lakemirror.publisher.capture.envelope import Ended, EventColumn, TableEvents, read_ended, read_events
 from lakemirror.publisher.capture.pending_changes import PendingChanges
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
@@ -234,6 +239,85 @@ def _sent(
 
 def _whole(parts: list[TableEvents]) -> list[TableEvents]:
     return [TableEvents("public", "t", COLUMNS, pa.concat_tables([each.rows for each in parts]).combine_chunks())]
+
+
+class Schema:
+    """In the place of Java's schema of an envelope."""
+
+    def __init__(self, columns: tuple[EventColumn, ...]) -> None:
+        self.columns = columns
+
+    def equals(self, other: Schema) -> bool:
+        return self.columns == other.columns
+
+
+class Disturbed(TableStream):
+    """A table whose folder fails now and then, before or after a file was published."""
+
+    rng = random.Random(0)
+
+    def _publish(self, rows: pa.RecordBatchReader, at: FilePosition) -> None:
+        if self.rng.random() < 0.2:
+            raise LakemirrorError("storage-unavailable", "before")
+        super()._publish(rows, at)
+        if self.rng.random() < 0.2:
+            raise LakemirrorError("storage-unavailable", "behind")
+
+    def again(self) -> TableStream:
+        made = super().again()
+        made.__class__ = Disturbed
+        return made
+
+
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_transaction_is_published_in_parts_in_order(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its columns change on the way, and the landing zone fails: each event once, the last file final."""
+    rng = Disturbed.rng = random.Random(seed)
+    monkeypatch.setattr(change_handler, "MOST_PENDING", rng.choice([1, 2000]))
+    monkeypatch.setattr(change_handler, "PAUSE", 0)
+    monkeypatch.setattr(change_handler, "_WAITS", (0.0,))
+    monkeypatch.setattr(change_handler, "event_columns", lambda schema: schema.columns)
+    stream = opened(tmp_path)
+    stream.__class__ = Disturbed
+    state = CaptureState(Landing(tmp_path).folder("Files/LandingZone"), {}, print)
+
+    def shape_of(table: Any, columns: tuple[EventColumn, ...]) -> TableShape:
+        return TableShape("public.t", SHAPE.columns[: len(columns)], ("id",))
+
+    handler = ChangeHandler({("public", "t"): stream}, shape_of, lambda table: nothing, state, threading.Event())
+    expected: dict[int, str] = {}
+    for transaction in range(1, 4):
+        count = rng.randint(1, 30)
+        widened = rng.randint(1, count)
+        lines: dict[int, list[str]] = {}
+        for order in range(1, count + 1):
+            key, value, width = rng.randrange(6), f"{transaction}.{order}", 2 if order < widened else 4
+            columns = dict(list(row(key, value).items())[:width])
+            lines.setdefault(width, []).append(event("c", None, columns, order, transaction, order))
+            expected[key] = value
+            if rng.random() < 0.3:
+                handler.handle(grouped(lines))
+                lines = {}
+        handler.handle([*grouped(lines), ended(transaction)])
+        assert handler.committed == transaction * 100
+    assert {each["id"]: each["v"] for each in published(tmp_path)} == expected
+    last = newest_position(stream.table.place).position
+    assert last is not None and last.final and last.transaction == 3
+
+
+def grouped(lines: dict[int, list[str]]) -> list[Group]:
+    return [
+        Group("t.public.t.Envelope", Schema(COLUMNS[:width]), "\n".join(those).encode())
+        for width, those in lines.items()
+    ]
+
+
+def ended(transaction: int) -> Group:
+    line = {"status": "END", "id": f"{transaction}:{transaction * 100}", "ts_ms": 1}
+    return Group("io.debezium.connector.common.TransactionMetadataValue", Schema(()), json.dumps(line).encode())
 
 
 def test_two_captures_of_one_table_stop_the_slower(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ The source is confirmed up to a commit only when every table's events before it 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,8 +82,9 @@ class ChangeHandler:
     def _publish_complete(self) -> None:
         complete, ended = self._pending.take_complete()
         for table, parts in complete.items():
-            for part in parts:
-                self._publish(table, lambda stream, part=part: self._write(stream, part))  # type: ignore[misc]
+            for part, later in zip(parts, [*parts[1:], None], strict=True):
+                goes_on = later is not None and later.rows["transaction"][0] == part.rows["transaction"][-1]
+                self._publish(table, functools.partial(self._write, part=part, goes_on=goes_on))
         for each in ended:
             for stream in self._streams.values():
                 stream.passed(each.position)
@@ -90,18 +92,20 @@ class ChangeHandler:
             self.committed = ended[-1].position
             self._state.committed(ended[-1].milliseconds)
 
-    def _write(self, stream: TableStream, part: TableEvents) -> None:
+    def _write(self, stream: TableStream, part: TableEvents, goes_on: bool) -> None:
         table = self._table(part)
-        stream.publish(part.rows, self._shape_of(table, part.columns), self._found(table))
+        stream.publish(part.rows, self._shape_of(table, part.columns), self._found(table), goes_on=goes_on)
 
     def _publish_parts(self) -> None:
         for table, parts in self._pending.open().items():
             left: list[TableEvents] = []
 
-            def write(stream: TableStream, table: Table = table, left: list[TableEvents] = left) -> None:
-                for part in left or parts:  # noqa: B023  called in this round of the loop
-                    rows = stream.publish_part(part.rows, self._shape_of(table, part.columns), self._found(table))
-                    left.append(replace(part, rows=rows))
+            def write(stream: TableStream, table: Table = table, parts: list[TableEvents] = parts) -> None:
+                del left[:]  # noqa: B023  called in this round of the loop
+                for number, part in enumerate(parts, 1):
+                    shape, is_last = self._shape_of(table, part.columns), number == len(parts)
+                    rows = stream.publish_part(part.rows, shape, self._found(table), is_last=is_last)
+                    left.append(replace(part, rows=rows))  # noqa: B023
 
             self._publish(table, write)
             self._pending.keep(table, [part for part in left if part.rows.num_rows])

@@ -132,6 +132,7 @@ class _Java:
                 f"-Xmx{HEAP}",
                 "-XX:+UseSerialGC",
                 "-Xrs",  # signals are Python's
+                "-Duser.timezone=UTC",  # in which its connections write times, within ranges and composites too
                 f"-Dlog4j2.configurationFile={Path(__file__).with_name('debezium_log.properties')}",
                 classpath=jars,
                 interrupt=False,

@@ -54,8 +54,8 @@ class PendingChanges:
         return complete, ended
 
     def open(self) -> dict[Table, list[TableEvents]]:
-        """Events of the transaction that has not ended."""
-        return dict(self._events)
+        """Events of the transaction that has not ended; neighbours of the same columns are in one."""
+        return {table: _joined(parts) for table, parts in self._events.items()}
 
     def keep(self, table: Table, events: list[TableEvents]) -> None:
         """Replaces the events of a table."""

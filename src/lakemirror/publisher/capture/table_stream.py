@@ -80,8 +80,11 @@ class TableStream:
         """Takes in that a transaction with this commit has ended in the stream."""
         self._caught_up = self._caught_up or (self._at.final and commit >= self.position)
 
-    def publish(self, events: pa.Table, shape: TableShape, found: Found) -> None:
-        """Publishes complete transactions: `events` also has `commit`, the position behind each event's commit."""
+    def publish(self, events: pa.Table, shape: TableShape, found: Found, *, goes_on: bool = False) -> None:
+        """Publishes complete transactions: `events` also has `commit`, the position behind each event's commit.
+
+        `goes_on`: the last transaction has later events, with other columns, which are published next.
+        """
         self.shape = shape
         events = self._new(events)
         if not events.num_rows:
@@ -94,21 +97,24 @@ class TableStream:
             Position(commits[0].as_py(), orders[0].as_py()),
             last,
             events["transaction"][-1].as_py(),
+            not goes_on,
         )
         self._write(events, at, found)
 
-    def publish_part(self, events: pa.Table, shape: TableShape, found: Found) -> pa.Table:
+    def publish_part(self, events: pa.Table, shape: TableShape, found: Found, *, is_last: bool = True) -> pa.Table:
         """Publishes events of a transaction that has not ended, but for the last one; returns those that are left.
 
-        One is left, so that a file is there to be marked as the last one when the transaction ends.
+        One is left, so that a file is there to be marked as the last one when the transaction ends. `is_last`: no later
+        events of the transaction have come; else none is left, as events are published in their order.
         """
         self.shape = shape
         fresh = self._new_of_open(events)
         if fresh is None:
             return events
-        if fresh.num_rows < 2:
-            return fresh
-        part, left = fresh.slice(0, fresh.num_rows - 1), fresh.slice(fresh.num_rows - 1)
+        count = fresh.num_rows - 1 if is_last else fresh.num_rows
+        part, left = fresh.slice(0, max(count, 0)), fresh.slice(max(count, 0))
+        if not part.num_rows:
+            return left
         first, last = (Position(part["lsn"][at].as_py(), part["order"][at].as_py()) for at in (0, part.num_rows - 1))
         number = part["transaction"][-1].as_py()
         self._write(part, FilePosition(self.origin.source, self.origin.name, first, last, number, False), found)
