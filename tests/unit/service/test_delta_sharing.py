@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -307,6 +309,37 @@ def test_changes_of_versions_that_one_client_cannot_read_together_are_refused(cl
     assert changes(3, 4).code == changes(3, 4, "&includeHistoricalMetadata=true").code == "TableChanged"
     assert changes(4, 5).code == "TableChanged" and "version 5" in changes(4, 5).json["message"]
     assert changes(4, 5, "&includeHistoricalMetadata=true").status == 200, "the client compares the columns"
+
+
+def test_an_answer_that_cannot_go_on_ends_the_connection(
+    client: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tmp_path / "made", "t", 5, 1, change_data_feed=True)
+    log = tmp_path / "made/Tables/t/_delta_log/00000000000000000000.json"
+    (add,) = [each["add"] for each in map(json.loads, log.read_text().splitlines()) if "add" in each]
+    commit(tmp_path / "made", *({"add": {**add, "path": f"{number}.parquet"}} for number in range(1500)))
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    commit(tmp_path / "made", {"add": {**add, "path": "last.parquet", "deletionVector": vector}})
+    commit(tmp_path / "made", {"remove": {**add, "path": "last.parquet", "deletionVector": vector}})
+    show(client, tmp_path / "made", "long")
+    name = f"{table('long', 't')}/changes?startingVersion=0"
+    assert len(lines(client.get(f"{name}&endingVersion=1"))) == 2 + 1501
+    assert client.get(name).code == "UnsupportedTableFeatures", "said before the first line"
+
+    def gone(*_: Any) -> Any:
+        raise FileNotFoundError("the commit was cleaned up")
+
+    monkeypatch.setattr("lakemirror.service.sharing.sharing_endpoints.islice", only_first(gone))
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)) as cut:
+        client.get(f"{name}&endingVersion=1")
+    if isinstance(cut.value, http.client.IncompleteRead):
+        assert b"HTTP/1.1" not in cut.value.partial
+
+
+def only_first(later: Callable[..., Any]) -> Callable[..., Any]:
+    """`islice`, and `later` from its second call on."""
+    calls = iter([islice])
+    return lambda *given: next(calls, later)(*given)
 
 
 def test_a_table_made_again_has_another_etag(client: Reader, tmp_path: Path) -> None:

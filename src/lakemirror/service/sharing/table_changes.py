@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakemirror.delta.commit_times import commit_time
-from lakemirror.delta.log import Metadata, Protocol, Snapshot, read_commit
+from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit
 from lakemirror.delta.log_folder import Log
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME
 from lakemirror.service.refused import Refused
-from lakemirror.service.sharing.response_format import PARQUET, reader_features
+from lakemirror.service.sharing.response_format import reader_features
 from lakemirror.service.sharing.response_lines import FileLine, file_line
 from lakemirror.service.sharing.shared_tables import SharedTable
 
@@ -104,22 +104,30 @@ def widest_of(span: Span, states: Sequence[State], *, is_each_told: bool) -> Sta
     return found
 
 
-def change_lines(span: Span, answer_format: str) -> Iterator[tuple[int, FileLine]]:
-    """Version and line of each file that changed data. Refused 400 for what this format cannot say."""
+def change_lines(span: Span, answer_format: str) -> Iterator[FileLine]:
+    """The line of each file that changed data."""
+    for version, kind, action in _changes(span):
+        at = (version, commit_time(span.log, version))
+        yield file_line(span.table, action, kind, answer_format, at)
+
+
+def check_without_vectors(span: Span) -> None:
+    """Refused 400 if a file of the span has a deletion vector, which the format `parquet` cannot say."""
+    for version, _, action in _changes(span):
+        if action.get("deletionVector"):
+            raise _needs_vectors(span.table, version)
+
+
+def _changes(span: Span) -> Iterator[tuple[int, str, Action]]:
+    """Version, kind and action of each file that changed data: those of the feed if it has some."""
     for version in range(span.first, span.last + 1):
         actions = read_commit(span.log.commits[version])
-        at = (version, commit_time(span.log, version))
-        changes = [action["cdc"] for action in actions if "cdc" in action] if span.feed else []
-        if changes:
-            for change in changes:
-                yield version, file_line(span.table, change, "cdf", answer_format, at)
-            continue
-        for action in actions:
+        fed = [action["cdc"] for action in actions if "cdc" in action] if span.feed else []
+        yield from ((version, "cdf", change) for change in fed)
+        for action in [] if fed else actions:
             kind = next((each for each in ("add", "remove") if each in action), "")
             if kind and action[kind].get("dataChange", True):
-                if answer_format == PARQUET and action[kind].get("deletionVector"):
-                    raise _needs_vectors(span.table, version)
-                yield version, file_line(span.table, action[kind], kind, answer_format, at)
+                yield version, kind, action[kind]
 
 
 def _mapping(state: State) -> str:
@@ -152,4 +160,4 @@ def _needs_vectors(table: SharedTable, version: int) -> Refused:
     )
 
 
-__all__ = ["Span", "State", "change_lines", "check_versions", "states_of", "widest_of"]
+__all__ = ["Span", "State", "change_lines", "check_versions", "check_without_vectors", "states_of", "widest_of"]

@@ -15,11 +15,18 @@ from lakemirror.delta.commit_times import commit_time, first_version_from, last_
 from lakemirror.delta.log import Snapshot
 from lakemirror.service.refused import Refused
 from lakemirror.service.sharing.file_predicates import files_that_may_match
-from lakemirror.service.sharing.response_format import Client, format_for, format_for_features
+from lakemirror.service.sharing.response_format import PARQUET, Client, format_for, format_for_features
 from lakemirror.service.sharing.response_lines import FileLine, Link, end_line, head_lines, metadata_line, protocol_line
 from lakemirror.service.sharing.shared_tables import SharedTable
 from lakemirror.service.sharing.snapshots import Snapshots, whole_log
-from lakemirror.service.sharing.table_changes import Span, change_lines, check_versions, states_of, widest_of
+from lakemirror.service.sharing.table_changes import (
+    Span,
+    change_lines,
+    check_versions,
+    check_without_vectors,
+    states_of,
+    widest_of,
+)
 
 
 @dataclass(frozen=True)
@@ -103,14 +110,15 @@ class TableQueries:
         widest = widest_of(span, states, is_each_told=told_metadata)
         newest = self._snapshots.newest(span.table)
         answer_format = format_for_features(client, widest.features, newest, span.table.full_name)
+        if answer_format == PARQUET and widest.features:
+            check_without_vectors(span)
         told = [state.version for state in states] if told_metadata else [states[-1].version]
 
         def text(link: Link, expiry: int) -> Iterator[str]:
             yield protocol_line(widest.protocol, answer_format)
             for version in told:
                 yield metadata_line(self._snapshots.at(span.table, version), answer_format, version)
-            for _, line in change_lines(span, answer_format):
-                yield line.text(link, expiry)
+            yield from (line.text(link, expiry) for line in change_lines(span, answer_format))
 
         return _answer(client, span.first, answer_format, text)
 
