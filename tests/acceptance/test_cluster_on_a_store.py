@@ -66,6 +66,7 @@ def test_a_cluster_mirrors_a_bucket_while_a_worker_is_killed(
         [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "spark", "-v", *words],
         env={
             **cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_BATCH_FILES": "2",
+            "LAKEMIRROR_SPARK_FROM_BYTES": "1",  # tasks do everything
             **database.options,
         },
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

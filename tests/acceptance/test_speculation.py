@@ -110,7 +110,7 @@ def test_a_task_that_runs_twice_adds_its_rows_once(cluster: Cluster, tmp_path: P
     done = subprocess.run(
         [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "spark", "--master",
          cluster.master, *words],
-        env={**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        env={**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_SPARK_FROM_BYTES": "1"},
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout, done.stderr)

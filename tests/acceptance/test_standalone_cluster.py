@@ -15,6 +15,8 @@ import pytest
 from tests.landing import MARKER, declare, put, table_bag
 from tests.spark_cluster import PATIENCE, Cluster, quick_cluster
 
+TASKS = {"LAKEMIRROR_SPARK_FROM_BYTES": "1"}  # so tasks do everything, however little it is
+
 
 @pytest.fixture
 def spark_cluster(tmp_path: Path) -> Iterator[Cluster]:
@@ -51,7 +53,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 @pytest.mark.full
 def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, spark_cluster: Cluster) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    mine = {**spark_cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    mine = {**spark_cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **TASKS}
     for step in (first, second):
         step(here)
         step(there)
@@ -68,7 +70,11 @@ def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, 
 @pytest.mark.full
 def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, spark_cluster: Cluster) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    mine = {**spark_cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_BATCH_FILES": "4"}
+    mine = {
+        **spark_cluster.environment,
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "LAKEMIRROR_BATCH_FILES": "4",
+    } | TASKS
     for database in (here, there):
         declare(database, "orders", ["id"])
         for number in range(1, 25):

@@ -121,6 +121,7 @@ def test_dying_at_every_named_place_does_no_harm(
     """By either engine; with Spark the places of an apply alone are tried."""
     monkeypatch.setenv("LAKEMIRROR_ENGINE", by)
     monkeypatch.setenv("LAKEMIRROR_DROP_AFTER", "0")
+    monkeypatch.setenv("LAKEMIRROR_SPARK_FROM_BYTES", "1")
     if by == "spark":
         request.getfixturevalue("spark")  # the session that this process uses
     publisher = Publisher(tmp_path, seed=1)

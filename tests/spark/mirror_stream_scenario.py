@@ -44,9 +44,9 @@ def started(remote: str) -> SparkSession:
 def run(folder: Path, point: str, remote: str) -> dict[str, Any]:
     spark = started(remote)
     database = str(folder / "shop")
-    stream = lakemirror.spark.mirror(spark, database, engine="spark")
+    stream = lakemirror.spark.mirror(spark, database, engine="spark", spark_from_bytes=1)
     if point:
-        stream = stream.foreachBatch(killed(Pass(database, settings={"engine": "spark"}), point))
+        stream = stream.foreachBatch(killed(Pass(database, settings={"engine": "spark", "spark_from_bytes": 1}), point))
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     outcome: dict[str, Any] = {"failed": ""}
     try:

@@ -117,7 +117,8 @@ def synced(python: Path, folder: Path, *words: str) -> None:
     put(database, "orders", 1, {"id": [1, 2, 3], "name": ["a", "b", "c"], MARKER: pa.array([0, 0, 0], pa.int32())})
     put(database, "orders", 2, {"id": [1, 2], "name": ["x", None], MARKER: pa.array([4, 2], pa.int32())})
     command = [str(python), "-m", "lakemirror.cli", "sync", str(database), "--engine", "spark", *words]
-    environment = {**clean(), "PYTHONPATH": str(ROOT / "src"), "LAKEMIRROR_CACHE_DIR": str(cache)}
+    environment = {**clean(), "PYTHONPATH": str(ROOT / "src"), "LAKEMIRROR_CACHE_DIR": str(cache),
+                   "LAKEMIRROR_SPARK_FROM_BYTES": "1"}  # fmt: skip
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
     )

@@ -26,7 +26,8 @@ def test_the_spark_engine_works_in_a_bucket() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "spark",
              "--master", "local[2]"],
-            env={**os.environ, **database.options, "LAKEMIRROR_BATCH_FILES": "1", "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, **database.options, "LAKEMIRROR_BATCH_FILES": "1",
+                 "LAKEMIRROR_SPARK_FROM_BYTES": "1", "PYSPARK_PYTHON": sys.executable},
             capture_output=True, text=True, timeout=1800,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ table.upsert([{"id": 1}])
 is_local, python_workers._is_local = python_workers._is_local, lambda _: False  # as on a cluster
 
 def sync():
-    found = MirroredDatabase("shop", spark=session, engine="spark").sync().failed
+    found = MirroredDatabase("shop", spark=session, engine="spark", spark_from_bytes=1).sync().failed
     return [[error.code, error.message, error.hint] for error in found.values()]
 
 def jobs():

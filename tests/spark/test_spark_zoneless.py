@@ -26,7 +26,7 @@ def test_each_setting(spark: SparkSession, tmp_path: Path, setting: str, kind: s
     declare(tmp_path, "t", ["at"])
     put(tmp_path, "t", 1, {"at": pa.array([MORNING, MORNING + dt.timedelta(days=1)], pa.timestamp("us")), "n": [1, 2]})
     put(tmp_path, "t", 2, {"at": pa.array([MORNING], pa.timestamp("us")), "n": [3], MARKER: [4]})
-    settings = {"engine": "spark", "zoneless": setting, "batch_files": 1}
+    settings = {"engine": "spark", "spark_from_bytes": 1, "zoneless": setting, "batch_files": 1}
     assert MirroredDatabase(tmp_path, spark=spark, **settings).sync().failed == {}
     frame = spark.read.format("delta").load(str(tmp_path / "Tables/t"))
     assert frame.schema["at"].dataType.simpleString() == kind

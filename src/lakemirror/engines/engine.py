@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
+from lakemirror.engines.units import SMALL_BYTES
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.settings import ProcessSettings
@@ -106,7 +107,9 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
     if needs_spark:
         return Choice(SPARK, needs_spark)
     if preference.engine == SPARK:
-        return Choice(SPARK, "the setting `engine` says spark")
+        few = min(SMALL_BYTES, preference.from_bytes or SMALL_BYTES)
+        does = f"; its driver does up to {_size(few)} itself" if bytes <= few else ""
+        return Choice(SPARK, f"the setting `engine` says spark{does}")
     if preference.spark_given or preference.spark == READY:
         if bytes >= preference.uses_from:
             return Choice(SPARK, f"the batch has {_size(bytes)}, Spark is used from {_size(preference.uses_from)}")
@@ -212,7 +215,10 @@ class Engines:
         session = self._start_spark()
         with spark_errors("asking the Python workers"):
             interpreter = interpreter_for(session)
-        engine: Engine = SparkEngine(session, memory=self._settings.memory, index=self.index, interpreter=interpreter)
+        few = min(SMALL_BYTES, self._settings.spark_from_bytes or SMALL_BYTES)
+        engine: Engine = SparkEngine(
+            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter
+        )
         return engine
 
 

@@ -61,18 +61,22 @@ class LocalEngine(Pipeline):
     @contextlib.contextmanager
     def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
         """All changes in memory, while the block runs; None for a large batch, of which only one runs at a time."""
-        size = sum(unit.bytes for unit in work.changes)
-        inserts = work.append_only or not work.target.key_columns
-        changes = None
-        if size <= self.memory // 8 and not (inserts and work.rows > ROWS_A_GROUP):
-            changes = self.read_changes(work, shared, self.memory // 8)
+        changes = self.read_small(work, shared, self.memory // 8)
         if changes is not None:
             yield changes
             return
         with self._one_large:
-            if not inserts and size <= self.memory // 3:
+            inserts = work.append_only or not work.target.key_columns
+            if not inserts and sum(unit.bytes for unit in work.changes) <= self.memory // 3:
                 changes = self.read_changes(work, shared, self.memory // 3)
             yield changes
+
+    def read_small(self, work: RowWork, shared: Shared, most_bytes: int) -> HeldChanges | None:
+        """All changes in memory; None if they take more than `most_bytes`, or are many inserts: nothing needs those."""
+        inserts = work.append_only or not work.target.key_columns
+        if sum(unit.bytes for unit in work.changes) > most_bytes or (inserts and work.rows > ROWS_A_GROUP):
+            return None
+        return self.read_changes(work, shared, most_bytes)
 
     def read_changes(self, work: RowWork, shared: Shared, most_bytes: int) -> HeldChanges | None:
         """All changes in memory; None if they take more than `most_bytes`."""

@@ -8,9 +8,10 @@ Units are plain data. Threads get them as objects, Spark's tasks get them pickle
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,6 +25,9 @@ from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.place import opened
 
 UNIT_BYTES = 128 << 20  # of files, for one task
+SMALL_BYTES = 32 << 20
+"""Work of at most so many bytes takes less time in this process than one more Spark job."""
+
 _LEAST_BYTES = 4 << 20  # for fewer bytes, another unit costs more time than it saves
 _LARGE_FILE = 256 << 20  # a data file with more bytes becomes several units
 
@@ -172,6 +176,17 @@ def split(unit: ChangeUnit, most: int) -> list[ChangeUnit]:
         parts.append(replace(unit, row_groups=tuple(group), first_row=first_row, rows=rows, bytes=size))
         first_row += rows
     return parts
+
+
+def weight_of(unit: Any) -> int:
+    """The bytes of a unit of any kernel: change files decoded, data files as stored, rows in memory."""
+    if isinstance(unit, ChangeFiles):
+        return unit.bytes if unit.fills is None else sys.maxsize  # nobody knows how large filled values are
+    if isinstance(unit, DataFiles):
+        return sum(size_of(file.add) for file in unit.files) // unit.parts
+    if isinstance(unit, tuple):
+        return sum(map(weight_of, unit))
+    return sum(batch.nbytes for batch in unit) if isinstance(unit, Sequence) else int(unit.nbytes)
 
 
 def size_of(add: Action) -> int:

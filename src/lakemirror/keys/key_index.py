@@ -275,6 +275,7 @@ class KeyIndex:
                 if not found.rises:
                     return False
             found.keep(group, target, version)
+        look_up.keep_footer(add, target, parquet.metadata)
         return True
 
     def _build_wanted(self) -> None:

@@ -194,23 +194,35 @@ def groups_to_search(add: Action, target: Target, wanted: WantedKeys) -> GroupsO
     All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
     files the footer is cached alone.
     """
-    small = (record_count(add) or _SMALL) < _SMALL
-    name = (
-        "groups",
-        place_of(target.path, add["path"]),
-        add.get("size"),
-        add.get("modificationTime"),
-        target.partition_columns,
-    )
-    kept = LATELY_READ.get(name)
-    held = kept if isinstance(kept, GroupsOfFile) else None
-    if held is not None and small:
-        return held
-    footer = read_footer(add, target) if held is None else held.footer
-    found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else wanted, footer)))
-    if held is None:
-        LATELY_READ.put(name, found if small else GroupsOfFile(footer, ()))
-    return found
+    kept = LATELY_READ.get(_name_of_groups(add, target))
+    held = kept if isinstance(kept, GroupsOfFile) else keep_footer(add, target, read_footer(add, target))
+    return held if _is_small(add) else GroupsOfFile(held.footer, tuple(row_groups(add, target, wanted, held.footer)))
+
+
+def keep_footer(add: Action, target: Target, footer: pq.FileMetaData) -> GroupsOfFile:
+    """Caches the footer of a data file; of a small one also all its row groups. Returns what it caches."""
+    kept = GroupsOfFile(footer, tuple(row_groups(add, target, None, footer)) if _is_small(add) else ())
+    LATELY_READ.put(_name_of_groups(add, target), kept)
+    return kept
+
+
+def are_kept(add: Action, target: Target, wanted: WantedKeys) -> bool:
+    """True if a look-up reads nothing of a data file: its footer and the keys that it would read are cached."""
+    held = LATELY_READ.get(_name_of_groups(add, target))
+    if not isinstance(held, GroupsOfFile):
+        return False
+    version = version_of(add)
+    groups = held.groups if _is_small(add) else row_groups(add, target, wanted, held.footer)
+    return all(kept_keys(group, target, version) is not None for group in groups)
+
+
+def _is_small(add: Action) -> bool:
+    return (record_count(add) or _SMALL) < _SMALL
+
+
+def _name_of_groups(add: Action, target: Target) -> tuple[object, ...]:
+    place = place_of(target.path, add["path"])
+    return "groups", place, add.get("size"), add.get("modificationTime"), target.partition_columns
 
 
 def read_footer(add: Action, target: Target) -> pq.FileMetaData:

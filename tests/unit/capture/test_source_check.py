@@ -97,7 +97,8 @@ def test_folders() -> None:
 def test_tables_that_cannot_be_captured_stop_alone(postgres_server: Postgres, tmp_path: Path) -> None:
     url = postgres_server.database()
     execute(url, "create table good (id int primary key)", "create table keyless (id int)",
-            "create table _hidden (id int primary key)", "create table log (id int)")  # fmt: skip
+            "create table _hidden (id int primary key)", "create table log (id int)",
+            "alter table log replica identity full")  # fmt: skip
     options = CaptureOptions(source=url, insert_only=("*.log",))
 
     def captured() -> CapturedTables:

@@ -75,3 +75,11 @@ def test_the_reason_names_sizes_or_what_needs_spark() -> None:
 )
 def test_when_spark_is_given(settings: Settings, session: bool, given: bool) -> None:
     assert preference_of(settings, spark_given=session).spark_given is given
+
+
+def test_the_status_says_what_the_driver_does() -> None:
+    """`engine = spark`: tasks do what is large, and nobody is told that Spark carried what it did not."""
+    said = "the setting `engine` says spark"
+    assert choose(Preference("spark"), 1000).reason == f"{said}; its driver does up to 32.0 MiB itself"
+    assert choose(Preference("spark"), 33 << 20).reason == said
+    assert choose(Preference("spark", from_bytes=1), 1000).reason == said

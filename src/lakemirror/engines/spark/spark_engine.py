@@ -2,7 +2,7 @@
 
     few keys     as in `pipeline`: tasks read keys ─▶ fold in this process ─▶ tasks look up ─▶ tasks write
     many keys    tasks: read keys of changes and table ─▶ shuffle by bucket ─▶ tasks: fold, join ─▶ tasks: write
-    small work   keys of few changes, and of few small data files, are read by threads of this process
+    small work   threads of this process: tasks do only what is large
 
 Only keys and positions are shuffled, never complete rows. This process receives only small results: actions, row
 numbers, and errors as values. If Spark repeats a task, its files are written twice; only files that a collected result
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, together
@@ -35,6 +36,7 @@ from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
 from lakemirror.engines.units import (
     KEPT,
+    SMALL_BYTES,
     UNIT_BYTES,
     UPDATE,
     DataFiles,
@@ -43,11 +45,13 @@ from lakemirror.engines.units import (
     change_units,
     data_units,
     shared_out,
+    weight_of,
     without_statistics,
 )
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
+from lakemirror.keys.look_up import are_kept
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 
@@ -58,7 +62,6 @@ _KEYS_BYTES = 48 << 20  # keys that are sent with every look-up task; a Connect 
 _BUCKET_BYTES = 64 << 20  # keys that one task folds
 _BUCKETS_A_PARTITION = 4  # several buckets per partition make partitions of similar size
 _TEXT_WIDTH = 40  # estimated bytes of a text key
-_FEW_BYTES = 8 << 20  # so many bytes of changes are read here as fast as by tasks
 _FEW_FILES = 64  # so many small data files are read here as fast as by tasks
 
 
@@ -74,8 +77,9 @@ class SparkEngine(Pipeline):
     """Row work by the tasks of a Spark session.
 
     `memory`: the bytes that a task may decode at once. `driver_keys`: up to so many bytes of keys are folded in the
-    driver, more are shuffled; None: a quarter of `memory`. `few_bytes`: keys of changes with so many bytes are read in
-    the driver. `index`: the driver looks keys up in it before tasks read keys. `interpreter`: as for `Jobs`.
+    driver, more are shuffled; None: a quarter of `memory`. `few_bytes`: changes, and steps of an apply, of so many
+    bytes are done in the driver. `index`: the driver looks keys up in it before tasks read keys. `interpreter`: as for
+    `Jobs`.
     """
 
     name = "spark"
@@ -83,7 +87,7 @@ class SparkEngine(Pipeline):
 
     def __init__(
         self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None,
-        few_bytes: int = _FEW_BYTES, index: KeyIndex | None = None, interpreter: str = "",
+        few_bytes: int = SMALL_BYTES, index: KeyIndex | None = None, interpreter: str = "",
     ) -> None:  # fmt: skip
         super().__init__(memory, index=index)
         self.session = session
@@ -127,10 +131,16 @@ class SparkEngine(Pipeline):
         """A `map` by threads of this process."""
         return self._here.each(act, items)
 
+    @contextlib.contextmanager
+    def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
+        """All changes in memory, while the block runs; None if they are not few, or tasks do more with them than write:
+        they check constraints, and read the values of partial rows, which may be large."""
+        for_tasks = not self._few_bytes or work.partial or work.target.constraints
+        yield None if for_tasks else self._here.read_small(work, shared, self._few_bytes)
+
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
-        """The results of the units, in their order. Tasks make them; threads read the keys of few changes."""
-        reads_keys = kernel in (unit_kernels.read_keys, unit_kernels.read_rows)
-        if reads_keys and sum(unit.bytes for unit in units) <= self._few_bytes:
+        """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
+        if self._few_bytes and sum(map(weight_of, units)) <= self._few_bytes:
             yield from self._here.carry(step, kernel, shared, units)
             return
         first: Bad | LakemirrorError | None = None
@@ -145,21 +155,23 @@ class SparkEngine(Pipeline):
             raise first
 
     def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
-        """Finds the wanted keys: in small files here, where the keys of files are cached, in large ones by tasks."""
+        """Finds the wanted keys: in small files here, and in those whose keys are cached; in large ones by tasks."""
         if wanted.keys.nbytes > _KEYS_BYTES:
             raise TooManyKeys
         small = [file for file in files if record_count(file[1]) and not is_large(record_count(file[1]))]
         if len(small) > _FEW_FILES or not self._few_bytes:
             small = []
-        numbers = {number for number, _ in small}
-        large = [TouchedFile(*file) for file in files if file[0] not in numbers]
+        here = {number for number, _ in small}
+        if self._few_bytes:
+            here |= {number for number, add in files if number not in here and are_kept(add, target, wanted)}
+        large = [TouchedFile(*file) for file in files if file[0] not in here]
         if self.index is not None:
             for file in large:
                 self.index.want(file.add, target)
         units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, wanted=wanted)
         for found in self.carry("look keys up", unit_kernels.find_rows, shared, units):
             yield from found
-        yield from self._here.search(small, target, wanted) if small else ()
+        yield from self._here.search([file for file in files if file[0] in here], target, wanted) if here else ()
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """Raises TooManyKeys: tasks find them."""
