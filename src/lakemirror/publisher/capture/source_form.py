@@ -49,7 +49,7 @@ class SourceForm:
         names = {number: name for name, number in self.columns.items()}
         for name, number in now.columns.items():
             if self.columns.get(name, number) != number:
-                return f"column {name} was made anew"
+                return f"column {name} was made again"
             if names.get(number, name) != name:
                 return f"column {names[number]} is now {name}"
         if any(now.parts.get(part) != file for part, file in self.parts.items()) or any(
