@@ -335,7 +335,7 @@ class Replicator:
             return
 
         def rewrite(work: RewriteWork) -> list[Action]:
-            adds = compact(work)
+            adds = compact(work, may_copy=True)
             on_written(work.target, adds)
             return adds
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from tests.rounds import rounds
 
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels import copy_chunks as copying
+from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
-from lakemirror.engines.row_work import Action, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, Target, TargetColumn
 from lakemirror.engines.units import ChangeFiles, Shared
 
 UTC = datetime.timezone.utc
@@ -294,3 +297,33 @@ def test_too_little_memory(tmp_path: Path) -> None:
     shared = Shared(Target(**{**vars_of(TABLE), "path": str(tmp_path)}), MemoryBudget(64 << 10), True)
     assert copying.copy_chunks(shared, [unit], shared.sizes) == ([], [unit])
     assert shared.budget.take(64 << 10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compaction_copies_what_compaction_writes(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows and statistics, whether row groups are copied or decoded; a deleted row is left out."""
+    random_ = np.random.default_rng(seed)
+    table = replace(TABLE, path=str(tmp_path / "t"))
+    (tmp_path / "t").mkdir()
+    adds = []
+    for number in range(3):
+        rows = int(random_.integers(1, 3000))
+        batch = pa.record_batch({
+            "id": pa.array(random_.integers(-9, 9, rows), pa.int64(), mask=random_.random(rows) < 0.1 * number),
+            "word": [f"w{n}" for n in random_.integers(0, 50, rows)],
+        })  # fmt: skip
+        adds += write_rows([batch], table)
+    work = RewriteWork(table, tuple(adds), 1)
+    plain = compact(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("lakemirror.engines.kernels.compact.live_rows", None)
+        copied = compact(work, may_copy=True)
+    assert len(copied) == 1 and json.loads(copied[0]["stats"]) == json.loads(plain[0]["stats"])
+    names = ["id", "word"]
+    assert read(tmp_path / "t", copied, names) == read(tmp_path / "t", plain, names)
+    assert read(tmp_path / "t", copied, names) == read(tmp_path / "t", adds, names)
+    monkeypatch.setattr(copying, "_FEWEST_ROWS", 10_000)
+    before = len(list((tmp_path / "t").iterdir()))
+    again_ = compact(work, may_copy=True)
+    assert read(tmp_path / "t", again_, names) == read(tmp_path / "t", plain, names)
+    assert len(list((tmp_path / "t").iterdir())) == before + len(again_), "nothing is left of what was not copied"
