@@ -219,7 +219,11 @@ def test_hints_leave_files_out_and_limits_end_early(client: Reader) -> None:
     column, literal = {"op": "column", "name": "id", "valueType": "long"}, {"op": "literal", "value": "7"}
     tree = {"op": "equal", "children": [column, literal]}
     assert len(lines(client.query(name, {"jsonPredicateHints": json.dumps(tree)}))) == 2 + 1
+    assert len(lines(client.query(name, {"jsonPredicateHints": tree}))) == 2 + 1
     assert len(lines(client.query(name, {"jsonPredicateHints": "{"}))) == 2 + 4
+    many = {"op": "and", "children": [tree] * 1000}
+    for hints in ({"jsonPredicateHints": many}, {"predicateHints": ["id >= 0"] * 100 + ["id = 7"]}):
+        assert len(lines(client.query(name, hints))) == 2 + 4, "so many that they would cost more than they save"
 
 
 def test_an_answer_says_that_it_is_complete(client: Reader) -> None:
