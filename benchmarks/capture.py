@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,6 @@ TABLES = (*KEYS, "pgbench_history")
 PER_TRANSACTION = len(TABLES)
 TICKS = "ticks"
 END = "the end"
-PEER = "debezium_alone"
 
 _ROWS_OF_SCALE = 100_000
 _SERVER = "fsync = on\nshared_buffers = 256MB\nmax_wal_size = 8GB\nwal_sender_timeout = 0\nautovacuum = off"
@@ -67,7 +66,7 @@ class Size:
     idle: float = 20.0
 
 
-SMALL = Size(10, 25_000, 100_000, 20, rounds=1)
+SMALL = Size(10, 12_500, 100_000, 20, rounds=1)
 FULL = Size(100, 250_000, 1_000_000, 60)
 
 
@@ -80,7 +79,7 @@ class Running:
             self._process = subprocess.Popen([sys.executable, "-m", *command], stdout=output, stderr=output)
         self.pid = self._process.pid
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 600.0) -> float:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 300.0) -> float:
         """Waits until it is so; returns that moment. RuntimeError with what the process said."""
         end = time.monotonic() + seconds
         while not condition():
@@ -126,6 +125,7 @@ class Bench:
             self.url,
             f"create table {TICKS} (id int primary key, at timestamptz)",
             f"insert into {TICKS} select n from generate_series(1, {size.ticks}) n",
+            "alter table pgbench_history replica identity full",
             "vacuum analyze",
         )
 
@@ -187,7 +187,7 @@ class Bench:
     def stream(self, capture: Running) -> dict[str, Any]:
         """Changes a second of one backlog, to the Delta tables and by Debezium alone."""
         lines = self.place / "debezium.jsonl"
-        alone = Running(self.place / "alone.log", "benchmarks.capture", "--debezium-alone", str(lines), self.url)
+        alone = Running(self.place / "alone.log", "benchmarks.debezium_alone", str(lines), self.url, *TABLES)
         try:
             alone.wait(lambda: alone.said("ready"), "Debezium alone begins")
             execute(self.url, "insert into pgbench_history (filler) values ('begun')")
@@ -258,11 +258,7 @@ class Bench:
             begun, cpu = time.monotonic(), capture.cpu()
             ours = self._ticks(self.db / "Tables/public" / TICKS)
             share = (capture.cpu() - cpu) / (time.monotonic() - begun)
-        files = self.db / "Files/LandingZone/public.schema" / TICKS
-        found = _moments((file.stat().st_mtime, file) for file in sorted(files.rglob("0*.parquet")))
-        ours["source to file"] = _shown(found, self._since)
-        ours |= {"captureShareOfACore": round(share, 3), "memoryMiB": round(peak.bytes / 2**20)}
-        return ours
+        return ours | {"captureShareOfACore": round(share, 3), "memoryMiB": round(peak.bytes / 2**20)}
 
     def polled(self) -> dict[str, Any]:
         """The same by a query each second for what is newer than a watermark."""
@@ -281,10 +277,11 @@ class Bench:
         script.write_text(_TICK.format(2 * self.size.ticks))
         options = ["-n", "-c", "4", "-R", str(self.size.rate), "-f", str(script)]
         self.pgbench(*options, "-T", "5")
-        self._since = time.time()
-        self.pgbench(*options, "-T", str(self.size.seconds))
+        since = time.time()
+        done = self.pgbench(*options, "-T", str(self.size.seconds))
+        made = next(line.split() for line in done.splitlines() if line.startswith("tps"))
         time.sleep(5.0)
-        return {"source to Delta": _shown(_moments(_commits(table, self._since)), self._since)}
+        return {"changesPerSecond": round(float(made[2]))} | _lags(_commits(table, since), since)
 
     def idle(self, *running: Running) -> list[float]:
         """Shares of a core while nothing happens."""
@@ -321,49 +318,18 @@ def _commits(table: Path, since: float) -> Iterator[tuple[float, Path]]:
                 yield moment, table / unquote(added["path"])
 
 
-def _moments(files: Iterator[tuple[float, Path]] | Any) -> pa.Table:
-    """Each change by `id` and `at`, with the first moment at which a file had it."""
+def _lags(files: Iterable[tuple[float, Path]], since: float) -> dict[str, Any]:
+    """Seconds from `at` to the first commit that has the change; of the changes since then."""
     parts = []
     for moment, file in files:
         rows = pq.ParquetFile(file).read(columns=["id", "at"])
         parts.append(rows.append_column("moment", pa.array([moment] * rows.num_rows, pa.float64())))
     found = pa.concat_tables(parts).group_by(["id", "at"]).aggregate([("moment", "min")])
-    seconds = found["at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False) / 1e6
-    return pa.table({"at": seconds, "lag": found["moment_min"].to_numpy() - seconds})
-
-
-def _shown(found: pa.Table, since: float) -> dict[str, Any]:
-    lags = [lag for at, lag in zip(found["at"].to_pylist(), found["lag"].to_pylist(), strict=True) if at >= since]
+    at = found["at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    moments = zip(at, found["moment_min"].to_pylist(), strict=True)
+    lags = [moment - micros / 1e6 for micros, moment in moments if micros is not None and micros >= since * 1e6]
     shown = (("p50", 0.5), ("p95", 0.95), ("most", 1.0))
     return {"changes": len(lags)} | {name: round(percentile(lags, share), 3) for name, share in shown}
-
-
-def debezium_alone(into: Path, url: str) -> None:
-    """The same engine with a slot of its own; the handler writes the texts of each batch."""
-    import psycopg
-
-    from lakemirror.publisher.capture.debezium import DebeziumStream, Group, use_java
-    from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
-    from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
-    from lakemirror.spark_session.java import find
-
-    use_java(find().home)
-    with psycopg.connect(url, autocommit=True) as connection, into.open("wb") as output:
-        log = ChangeLog(connection, PEER)
-        log.make()
-        log.publish([("public", table) for table in TABLES])
-
-        def write(groups: list[Group]) -> bool:
-            for group in groups:
-                output.write(group.lines + b"\n")
-            output.flush()
-            return True
-
-        given = log.properties(EVENT_PROPERTIES, 5.0) | {"provide.transaction.metadata": "false"}
-        stream = DebeziumStream(given, write)
-        signal.signal(signal.SIGINT, lambda *_: os._exit(0))
-        print("ready", flush=True)
-        stream.run()
 
 
 def main() -> None:
@@ -372,12 +338,9 @@ def main() -> None:
     )
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", action="append", choices=["load", "stream", "rate", "idle", "poll"])
-    parser.add_argument("--debezium-alone", nargs=2, metavar=("FILE", "URL"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.debezium_alone:
-        debezium_alone(Path(given.debezium_alone[0]), given.debezium_alone[1])
-        return
     process.hide_pandas()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server = Postgres(_SERVER)
     try:
         with tempfile.TemporaryDirectory(prefix="lakemirror-capture-") as place:
