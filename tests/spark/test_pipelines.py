@@ -36,7 +36,7 @@ libraries:
   - glob:
       include: definitions/**
 configuration:
-  spark.sql.pipelines.maxFlowRetryAttempts: "10"
+  spark.sql.pipelines.maxFlowRetryAttempts: "{retries}"
   spark.sql.pipelines.execution.watchdog.minRetryTime: "1s"
   spark.sql.shuffle.partitions: "2"
 """
@@ -85,7 +85,7 @@ def run(folder: Path, definitions: str, server: str) -> str:
     """Runs a pipeline with these definitions, in which `/data` is the folder. What it prints."""
     (folder / "definitions").mkdir(exist_ok=True)
     (folder / "definitions/shop.py").write_text(definitions.replace('"/data/', f'"{folder}/'))
-    (folder / "spark-pipeline.yml").write_text(SPEC.format(folder=folder))
+    (folder / "spark-pipeline.yml").write_text(SPEC.format(folder=folder, retries=0 if definitions == AUTO_CDC else 10))
     home = jvm.spark_home()
     places = {"SPARK_HOME": str(home), "JAVA_HOME": str(java.find().home), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from running_service import Running
 
+from lakemirror import table_metrics
 from lakemirror.service.auth.principals import Issued
 from lakemirror.service.operating import metrics
 
@@ -273,7 +274,8 @@ def test_the_container_file_copies_what_is_there() -> None:
 
 def test_alerts_name_metrics_that_there_are() -> None:
     text = (DEPLOY / "prometheus-rules.yml").read_text()
-    names = set(re.findall(r'"(lakemirror_[a-z_]+)"', Path(metrics.__file__).read_text()))
+    code = "".join(Path(module.__file__).read_text() for module in (metrics, table_metrics))
+    names = set(re.findall(r'"(lakemirror_[a-z_]+)"', code))
     names |= {f"{name}{end}" for name in names for end in ("_total", "_bucket", "_sum", "_count")}
     named = set(re.findall(r"\blakemirror_[a-z_]+\b", text))
     assert len(named) > 3

@@ -45,10 +45,11 @@ class Snapshots:
             before = known.snapshot
             if log is None or before is None or (before.log.newest, before.version) != (log.newest, log.version):
                 known.lines.clear()
-                known.snapshot = None if log is None else read_snapshot(table.folder, known=log)
-            if known.snapshot is None:
+                before = None if log is None else read_snapshot(table.folder, known=log)
+                known.snapshot = before
+            if before is None:
                 raise _dropped(table)
-            return known.snapshot
+            return before
 
     def at(self, table: SharedTable, version: int) -> Snapshot:
         """The table at a version. Refused 400 if there is no such version, or its log has been cleaned up."""
