@@ -105,6 +105,8 @@ class Popen(subprocess.Popen[Any]):
         return self.returncode
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._answers.fileno() < 0:  # nobody waited, and the garbage collector has closed it before this object
+            return self.pid, 0
         self._answers.setblocking(wait_flags == 0)
         try:
             status = _number(self._answers)

@@ -8,10 +8,12 @@ Every table has one version for the whole statement: the newest when it began, o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     import duckdb
 
 Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
+
+_DECODED = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 
 _COPY = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 
@@ -98,7 +102,7 @@ class Query:
         try:
             if schema:
                 self._duckdb.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(schema)}")
-            scan = f"delta_scan({_literal(table.path)}, version = {table.version})"
+            scan = f"delta_scan({_literal(_address(table.path))}, version = {table.version})"
             self._duckdb.execute(f"CREATE VIEW {full} AS SELECT * FROM {scan}")
         except duckdb.Error as error:
             self.left_out[table.name] = str(error).splitlines()[0]
@@ -155,10 +159,23 @@ def _load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
         raise LakemirrorError("query-extra-missing", message) from None
 
 
+def _address(path: str) -> str:
+    """How DuckDB is given a folder: as a URL, because it cuts some paths with letters outside ASCII too short."""
+    return path if local_path(path) is None else f"file://{quote(path)}"
+
+
 def _reason(path: str, version: int) -> str:
-    """Why DuckDB would give wrong rows: it reads NULL for partition columns of tables with column mapping."""
+    """Why the query cannot read this version, or DuckDB would give wrong rows.
+
+    DuckDB opens another folder for some paths, and reads NULL for partition columns of tables with column mapping.
+    """
+    if local_path(path) is not None and _DECODED.search(path):
+        return "its path has a backslash, or a percent sign before two digits, which DuckDB reads as another path"
     where: Place = place(path)
-    snapshot = read_snapshot(where, version)
+    try:
+        snapshot = read_snapshot(where, version)
+    except (LakemirrorError, OSError) as error:
+        return str(error)
     if snapshot is None or not snapshot.metadata.partition_columns:
         return ""
     if snapshot.metadata.configuration.get(MAPPING, "none") == "none":

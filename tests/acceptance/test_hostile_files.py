@@ -518,11 +518,11 @@ import lakemirror.mirror.loop
 from lakemirror.mirror.step import Replicator
 lakemirror.mirror.loop.PATIENCE = 1.0
 step = Replicator.step
-def stuck(self, view, engine):
+def stuck(self, view, *given):
     if self.name.table == "stuck":
         open(sys.argv[2] + "/reached", "w").close()
         time.sleep(1000)
-    return step(self, view, engine)
+    return step(self, view, *given)
 Replicator.step = stuck
 from lakemirror.cli import main
 main()

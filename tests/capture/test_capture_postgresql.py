@@ -193,6 +193,52 @@ def test_what_happens_while_tables_are_followed(captured: Captured) -> None:
     assert "capture-no-key" in state(folder / "log")
 
 
+def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> None:
+    """A table that takes another one's name, a column or a key that is made anew, partitions that come and go."""
+    url = captured.url
+    execute(
+        url,
+        "create table other (like one including all)",
+        "insert into one values (1, 'one')",
+        "insert into other values (2, 'other')",
+        "insert into pairs values (1, 'a', 1), (2, 'b', 2)",
+        "create table parts (id int primary key, v text) partition by range (id)",
+        "create table part1 partition of parts for values from (0) to (10)",
+        "create table part2 partition of parts for values from (10) to (20)",
+        "insert into parts values (1, 'dropped'), (11, 'truncated')",
+        "insert into two (id, v) values (1, 'dropped')",
+    )
+    captured.finish()
+    execute(
+        url,
+        "begin; alter table one rename to swapped; alter table other rename to one; "
+        "alter table swapped rename to other; commit",
+        "alter table pairs drop constraint pairs_pkey, add primary key (x)",
+        "delete from pairs where x = 1",
+        "alter table two drop column v, add column v text",
+        "drop table part1",
+        "truncate part2",
+        "create table part3 (id int primary key, v text)",
+        "insert into part3 values (21, 'attached')",
+        "alter table parts attach partition part3 for values from (20) to (30)",
+    )
+    captured.finish()
+    tables = captured.db / "Tables/public"
+    assert [row["v"] for row in rows(tables / "one")] == ["other"]
+    assert [row["v"] for row in rows(tables / "other")] == ["one"]
+    assert [row["x"] for row in rows(tables / "pairs")] == [2]
+    assert [row["v"] for row in rows(tables / "two")] == [None]
+    assert [row["v"] for row in rows(tables / "parts")] == ["attached"]
+    execute(
+        url,
+        "create table part4 partition of parts for values from (30) to (40)",
+        "insert into parts values (31, 'logged')",
+    )
+    captured.finish()
+    assert captured.said().count("its partitions changed") == 1
+    assert [row["v"] for row in rows(tables / "parts")] == ["attached", "logged"]
+
+
 def state(folder: Path) -> str:
     return (folder / "_capture.json").read_text(encoding="utf-8")
 

@@ -86,7 +86,8 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
 
     def look(at: float) -> tuple[int, str]:
         found = replicator.observe(scan(storage).tables[name], now=at)
-        return len(found.pending.files), found.waiting.what if found.waiting else ""
+        waiting = found.pending.waiting
+        return len(found.pending.files), waiting.what if waiting else ""
 
     assert look(now) == (0, f"{path.name} to be complete")
     assert look(now + 0.9)[0] == 0

@@ -275,7 +275,7 @@ def _path_or_name(table: str, named: str, more: Sequence[str] | None = None) -> 
     LakemirrorError `table-unreadable`, and those of Spark's start.
     """
     if (not table and not named) or (table and named and more is None):
-        raise typer.BadParameter("name a table: its path, or --table and its name in a catalog")
+        raise typer.BadParameter("the path is empty; name a table by its path, or by --table and its name in a catalog")
     if not named:
         return table, list(more or ())
     from lakemirror.features.catalog_names import path_of

@@ -25,7 +25,7 @@ def newest_rows(found: pa.Table | None, candidates: Sequence[Action]) -> pa.Tabl
     if found is None or not found.num_rows:
         return pa.table({name: whole_numbers(np.zeros(0, np.int64)) for name in (FIRST, FILE, ROW)})
     first, file, row = (np.asarray(found[name].combine_chunks()).astype(np.int64) for name in (FIRST, FILE, ROW))
-    written = _written(candidates)
+    written = written_at(candidates)
     order = np.lexsort((row, file, written[file], first))
     is_last = np.ones(len(order), bool)
     is_last[:-1] = first[order][1:] != first[order][:-1]
@@ -36,7 +36,7 @@ def newest_rows(found: pa.Table | None, candidates: Sequence[Action]) -> pa.Tabl
     })  # fmt: skip
 
 
-def _written(candidates: Sequence[Action]) -> np.ndarray:
+def written_at(candidates: Sequence[Action]) -> np.ndarray:
     """When each file was written, in milliseconds: the same for all files of one commit of ours."""
     newest: dict[int, int] = {}
     versions = [version_in(add["path"]) for add in candidates]
@@ -63,4 +63,4 @@ def missing_row(work: RowWork, position: int) -> Rejected:
     return Rejected("partial-row-missing", message, file, row, UNCHANGED)
 
 
-__all__ = ["missing_row", "missing_rows", "newest_rows"]
+__all__ = ["missing_row", "missing_rows", "newest_rows", "written_at"]

@@ -247,9 +247,9 @@ class Pipeline(ABC):
             return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
         units = data_units(touched, self.parallelism)
         step = "write files without deleted rows"
-        adds += self._written(step, unit_kernels.write_without, shared, units, written)
+        older = self._written(step, unit_kernels.write_without, shared, units, written)
         return RowResult(
-            adds=tuple(adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
+            adds=(*older, *adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
         )
 
     def _write_partial(

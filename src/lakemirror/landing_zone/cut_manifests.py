@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -113,15 +112,12 @@ class CutManifests:
         self._storage = storage
         self._listed: tuple[int, list[Entry]] = (0, [])  # the time of the folder, where it shows every change
         self._read: dict[str, tuple[str, CutManifest | LakemirrorError]] = {}
-        self._absent_until = 0.0
 
     def listed(self) -> list[Entry]:
         """The manifests, oldest cut first; none where there is no folder for them. LakemirrorError.
 
-        In a store, a folder that is missing is asked for again only after a while.
+        In a store that is a request each time: the first cut may be declared at any moment.
         """
-        if time.monotonic() < self._absent_until:
-            return []
         changed = 0
         try:
             if self._storage.capabilities.folder_times:
@@ -135,7 +131,6 @@ class CutManifests:
                     changed = 0
             found = self._storage.list(CUTS, lambda _: False)
         except FileNotFoundError:
-            self._absent_until = time.monotonic() + self._storage.capabilities.looks_last
             return []
         except LakemirrorError as error:
             if error.code != "path-refused":

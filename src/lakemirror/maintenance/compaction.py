@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakemirror import failpoints
@@ -26,6 +27,7 @@ from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.newest_rows import written_at
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import LakemirrorError
@@ -153,7 +155,14 @@ def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWor
     living = sum(int(add["size"] * (1 - policy.deleted_share(add))) for add in files)
     count = policy.pieces(snapshot.files.values(), living)
     target = replace(target_of(table, snapshot.metadata.value, keys), version=snapshot.version + 1)
-    return RewriteWork(target, tuple(files), count)
+    return RewriteWork(target, tuple(_by_age(snapshot, files)), count)
+
+
+def _by_age(snapshot: Snapshot, files: Sequence[Action]) -> list[Action]:
+    """The files in the order in which they were written: of rows with one key the last one stays the last."""
+    chosen = {id(add) for add in files}
+    found = [add for add in snapshot.files.values() if id(add) in chosen]
+    return [found[place] for place in np.argsort(written_at(found), kind="stable")]
 
 
 def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:

@@ -34,7 +34,8 @@ class TableAtCut:
     """One table at a cut. `number`: of its last file. `version`: of the Delta table, None where there is none.
 
     `state`: `reached`; `empty`: it had no file yet; `waits`: the file is not applied yet; `void`: no version is or will
-    be this cut. `reason`: why it waits or is void. `path`: of the Delta table.
+    be this cut. `reason`: why it waits or is void. `path`: of the Delta table. `applied`: the version that applied the
+    file: the cut is found as long as the log has its commit.
     """
 
     name: str
@@ -43,6 +44,7 @@ class TableAtCut:
     version: int | None
     state: str
     reason: str = ""
+    applied: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,14 @@ class Cuts:
         return self._tables[name]
 
 
-def last_versions(storage: Storage, settings: Settings) -> Mapping[str, int]:
-    """The versions of the last complete cut, by `schema.table`; none if there is none."""
+def oldest_needed(storage: Storage, settings: Settings, table: str) -> int | None:
+    """The version of a table (`schema.table`) from which on its log shows the last complete cut; None without one.
+
+    It is the version that applied the cut's file; that of the cut may be a later one with the same rows.
+    """
     last = Cuts(storage, settings.default_schema, settings.retention_in_days).last_complete()
-    return last.versions if last is not None else {}
+    found = (each.applied for each in last.tables if each.name == table) if last is not None else ()
+    return next(iter(found), None)
 
 
 def versions_to_keep(storage: Storage, settings: Settings, target: str) -> Collection[int]:
@@ -184,6 +190,7 @@ def versions_to_keep(storage: Storage, settings: Settings, target: str) -> Colle
 class _Apply(NamedTuple):
     """One apply in a table's log: its version, the file at which it ends, the generation of the table folder.
 
+    `is_numbered`: `last` is the number of a file, and not a count of files, as where several sequences run.
     `same`: later versions with the same rows, newest first, each with the time of its commit in nanoseconds.
     """
 
@@ -193,6 +200,7 @@ class _Apply(NamedTuple):
     modified: int
     identity: str
     generation: int
+    is_numbered: bool
     same: tuple[tuple[int, int], ...]
 
     def at(self, moment: int) -> int:
@@ -219,11 +227,12 @@ class _Table:
             return TableAtCut(self._name, 0, self._path, None, EMPTY)
         token = manifest.files.get(self._name, "")
         found = self._find(number, token, manifest.modified)
-        if found is not None:
+        is_told = found is not None and bool(token and found.token)
+        if found is not None and (is_told or not self._is_made_again(found, manifest.modified)):
             version = found.at(manifest.modified)
             lost = self._lost(version) if manifest.modified < self._kept_from else ""
             if not lost:
-                return TableAtCut(self._name, number, self._path, version, REACHED)
+                return TableAtCut(self._name, number, self._path, version, REACHED, applied=found.version)
             return TableAtCut(self._name, number, self._path, None, VOID, lost)
         state, reason = self._unreached(number, manifest.modified)
         return TableAtCut(self._name, number, self._path, None, state, reason)
@@ -241,8 +250,23 @@ class _Table:
             earlier = next(self._left, None)
             if earlier is None:
                 return None
-            self._seen.setdefault(earlier.last, []).append(earlier)
+            if earlier.is_numbered:
+                self._seen.setdefault(earlier.last, []).append(earlier)
             self._newest, self._oldest = self._newest or earlier, earlier
+
+    def _is_made_again(self, found: _Apply, modified: int) -> bool:
+        """True if another file with this number was there before the manifest (`modified`), in a folder that was made
+        again and is not applied yet: a manifest without tokens means that one."""
+        folder = self._folder
+        if folder is None or self._is_current(folder):
+            return False
+        begin = f"{folder.name.folder}/{found.last:020}."
+        its = [entry.modified for entry in folder.files if entry.path.startswith(begin)]
+        return any(each <= modified and each != found.modified for each in its)
+
+    @cached_property
+    def _folder(self) -> TableFolder | None:
+        return scan_table(self._storage, self._named)
 
     def _lost(self, version: int) -> str:
         """Why a version cannot be read any more; empty if it can."""
@@ -259,7 +283,7 @@ class _Table:
 
     def _unreached(self, number: int, modified: int) -> tuple[str, str]:
         """Whether the cut's file is still to be applied, and why it has no version. `modified`: of the manifest."""
-        folder = scan_table(self._storage, self._named)
+        folder = self._folder
         if folder is None:
             return VOID, f"{self._named.folder} is gone, and file {number} with it"
         begin = f"{folder.name.folder}/{number:020}."
@@ -291,7 +315,7 @@ def _applies(table: str) -> Iterator[_Apply]:
         if position is not None and manifest is not None:
             yield _Apply(
                 version, position.number, manifest.token, manifest.modified, position.identity, position.generation,
-                tuple(same),
+                not manifest.detection, tuple(same),
             )  # fmt: skip
             same = []
         elif _has_same_rows(info, actions):

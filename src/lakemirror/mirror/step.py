@@ -350,10 +350,10 @@ class Replicator:
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:
-    """The version of a table in the last complete cut."""
-    from lakemirror.mirror.cut_versions import last_versions
+    """The version of a table that the last complete cut needs."""
+    from lakemirror.mirror.cut_versions import oldest_needed
 
-    return last_versions(storage, settings).get(table)
+    return oldest_needed(storage, settings, table)
 
 
 __all__ = ["Conflict", "Done", "Replicator"]

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.parquet.pages import DATA, DICTIONARY, PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY, Page, begin_of
+from lakemirror.parquet.pages import (
+    DATA,
+    DICTIONARY,
+    PLAIN,
+    PLAIN_DICTIONARY,
+    POINTING,
+    RLE,
+    Page,
+    begin_of,
+)
 from lakemirror.parquet.thrift import BINARY, I32, I64, LIST, STRUCT
 from lakemirror.parquet.thrift_bytes import encoded_fields, list_bytes, struct_bytes
 
@@ -24,8 +33,7 @@ CODECS = {"SNAPPY": 1, "GZIP": 2, "ZSTD": 6}
 """The compressions of chunks that are copied, by their number."""
 
 _KINDS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-_ENCODINGS = {PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY}
-_POINTING = {PLAIN_DICTIONARY, RLE_DICTIONARY}
+_ENCODINGS = {PLAIN, *POINTING}
 
 
 class CopiedChunk(NamedTuple):
@@ -63,7 +71,7 @@ def chunk_of(told: Any, pages: Sequence[Page], *, optional: bool) -> CopiedChunk
     used = {page.encoding for page in data}
     if any(page.kind != DATA for page in data) or not used <= _ENCODINGS:
         return None
-    if dictionary is None and used & _POINTING:
+    if dictionary is None and used & POINTING:
         return None
     if dictionary is not None and dictionary.encoding not in (PLAIN, PLAIN_DICTIONARY):
         return None

@@ -17,6 +17,9 @@ PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTE
     0, 2, 3, 4, 5, 6, 7, 8, 9,
 )  # fmt: skip
 
+POINTING = {PLAIN_DICTIONARY, RLE_DICTIONARY}
+"""The encodings of pages whose values are places in the dictionary."""
+
 _READABLE = {PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT}
 _KINDS = (DATA, INDEX, DICTIONARY, DATA_V2)
 _COUNTS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # the field of a header that holds them
@@ -96,10 +99,10 @@ def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int,
     return found
 
 
-def check_pages(file: Any, footer: Any, group: int) -> set[str]:
-    """The columns all of whose pages in a row group point into dictionaries, by their paths.
+def pages_of_group(file: Any, footer: Any, group: int) -> dict[str, list[Page]]:
+    """The pages of every column of a row group, by its path.
 
-    Compares every column's pages of an open file (`seek`, `read`) with its footer. ValueError where their counts
+    Each column's pages of an open file (`seek`, `read`) are compared with its footer. ValueError where their counts
     differ.
     """
 
@@ -107,12 +110,10 @@ def check_pages(file: Any, footer: Any, group: int) -> set[str]:
         file.seek(at)
         return bytes(file.read(size))
 
-    pointing: set[str] = set()
-    for leaf in range(footer.num_columns):
-        found = checked_pages(read_at, footer, group, leaf)
-        if all(page.encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found if page.is_data):
-            pointing.add(footer.schema.column(leaf).path)
-    return pointing
+    return {
+        footer.schema.column(leaf).path: checked_pages(read_at, footer, group, leaf)
+        for leaf in range(footer.num_columns)
+    }
 
 
 def _usual_page(data: bytes, at: int, begin: int) -> Page | None:

@@ -76,3 +76,27 @@ def test_a_table_that_duckdb_would_read_wrongly_is_left_out(shop: Path) -> None:
     with Query([table]) as query, pytest.raises(LakemirrorError, match="partitions and column mapping") as failed:
         query.text("select * from orders")
     assert failed.value.code == "query-failed"
+
+
+def test_the_table_of_a_path_is_never_another_one(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb_extension_delta", reason="DuckDB's extension for Delta is not installed")
+    for name in ("pct%41", "pctA", "Ünï", "日 本#?"):
+        database = tmp_path / name
+        declare(database, "Ünï", ["id"])
+        put(database, "Ünï", 1, {"id": [1], "name": [name], "__rowMarker__": [0]})
+        MirroredDatabase(database, engine="local").sync()
+        with Query(tables_to_query(str(database))) as query:
+            if "%" in name:
+                with pytest.raises(LakemirrorError, match="percent sign"):
+                    query.text('select name from "Ünï"')
+            else:
+                assert name in query.text('select name from "Ünï"')
+
+
+def test_a_version_whose_log_is_gone_leaves_out_its_table_alone(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cleaned(table: object, version: int) -> None:
+        raise LakemirrorError("table-unreadable", "its log begins later")
+
+    monkeypatch.setattr("lakemirror.table_query.read_snapshot", cleaned)
+    tables = tables_to_query(str(shop))
+    assert len(tables) == 2 and all("begins later" in each.reason for each in tables)

@@ -198,6 +198,18 @@ def test_null_in_a_column_that_forbids_it(tmp_path: Path) -> None:
 TARGET_ID = TABLE.columns[0]
 
 
+def test_a_column_that_forbids_null_and_is_absent(tmp_path: Path) -> None:
+    columns = (TARGET_ID, TargetColumn("word", "word", "string", nullable=False))
+    with pytest.raises(unit_kernels.Bad, match="NOT NULL") as bad:
+        kept(tmp_path / "t", Target("", columns, key_columns=("id",)), [change(tmp_path, {"id": [1, 2]})])
+    assert bad.value.rejected.row == 1 and bad.value.rejected.column == "word"
+    partition = Target("", columns, partition_columns=("word",), key_columns=("id",))
+    for value, copied in (("a", 2), ("", 0)):
+        unit = change(tmp_path, {"id": [1, 2]})
+        unit = ChangeUnit(**{**vars(unit), "constants": (("word", value),)})
+        assert copied_only(unit, partition, path=str(tmp_path), partition_columns=("word",)) == copied
+
+
 def test_a_damaged_row_group_ends_the_copy(tmp_path: Path) -> None:
     """What is before it is copied, the rest is read as always, which names the file; nothing is left behind."""
     unit = change(tmp_path, {"id": np.arange(4000), "word": ["a"] * 4000}, row_group_size=1000, use_dictionary=False)

@@ -229,7 +229,7 @@ def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path, monkeyp
     monkeypatch.setattr(connections, "_options", {})  # with options the engine asks the session for a broadcast first
     unit = ChangeUnit(str(tmp_path / "1.parquet"), "1.parquet", 1, (), 1, 1)
     with pytest.raises(LakemirrorError, match="Pandas") as caught:
-        SparkEngine(Bare()).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]
+        SparkEngine(Bare(), few_bytes=0).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]
     assert caught.value.code == "spark-unsupported"
     with pytest.raises(ConnectionRefusedError):
-        SparkEngine(Gone()).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]
+        SparkEngine(Gone(), few_bytes=0).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,24 @@ def test_a_file_with_the_same_number_in_a_folder_made_again_is_no_cut(tmp_path: 
     assert cut.is_void and not cut.versions
 
 
+def test_a_folder_made_again_and_not_applied_yet_waits_also_without_tokens(tmp_path: Path) -> None:
+    """The table's version that ended at a file with this number has the rows of the folder before."""
+    put(tmp_path, "t", 1, {"n": [1]})
+    opened(tmp_path).sync()
+    time.sleep(0.01)
+    manifest(tmp_path, 1, {"t": 1})
+    time.sleep(0.01)
+    shutil.rmtree(folder(tmp_path, "t"))
+    put(tmp_path, "t", 1, {"n": [2]})
+    time.sleep(0.01)
+    manifest(tmp_path, 2, {"t": 1})
+    second, first = opened(tmp_path).cuts()
+    assert first.is_complete and not second.is_complete and not second.is_void
+    opened(tmp_path).sync()
+    second, first = opened(tmp_path).cuts()
+    assert rows(first, "t") == [{"n": 1}] and rows(second, "t") == [{"n": 2}]
+
+
 def test_a_cut_that_a_batch_has_passed_is_void(tmp_path: Path) -> None:
     for number in (1, 2):
         put(tmp_path, "t", number, {"n": [number]})
@@ -147,6 +166,26 @@ def test_a_cut_that_a_batch_has_passed_is_void(tmp_path: Path) -> None:
     manifest(tmp_path, 1, {"t": 1})
     (cut,) = opened(tmp_path).cuts()
     assert cut.is_void and "no version ends at file 1" in cut.reasons["t"]
+
+
+def test_a_table_with_a_sequence_for_each_partition_reaches_no_cut(tmp_path: Path) -> None:
+    """Its position counts files: six files are applied, and no file has the number 6."""
+    declare(tmp_path, "t", ["k"], isPartitionEnabled=True)
+    for part in ("p=a", "p=b"):
+        for number in (1, 2, 3):
+            put(tmp_path, "t", number, {"k": [number]}).rename(
+                made(folder(tmp_path, "t") / part) / f"{number:020}.parquet"
+            )
+    opened(tmp_path).sync()
+    time.sleep(0.01)
+    manifest(tmp_path, 1, {"t": 6})
+    (cut,) = opened(tmp_path).cuts()
+    assert cut.is_void and not cut.versions
+
+
+def made(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    return path
 
 
 @pytest.mark.parametrize(
@@ -211,6 +250,28 @@ def test_the_log_keeps_the_last_complete_cut(tmp_path: Path) -> None:
     assert min(int(path.stem) for path in log.glob("*[0-9].json")) > 0, "what the last cut does not need goes"
     first = list(opened(tmp_path).cuts())[-1]
     assert first.is_void and not opened(tmp_path).cut(1).is_complete
+
+
+def test_the_log_keeps_the_apply_of_a_cut_that_is_a_later_version(tmp_path: Path) -> None:
+    """A compaction with a checkpoint: the log before it is not needed to read the cut, but to find it."""
+    put(tmp_path, "stopped", 1, {"n": [1]})
+    for number in range(1, 11):
+        put(tmp_path, "t", number, {"n": [number]})
+    opened(tmp_path, batch_files=1, maintenance=False).sync()
+    time.sleep(0.01)
+    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    time.sleep(0.01)
+    manifest(tmp_path, 1, {"t": 10, "stopped": 1})
+    log = tmp_path / "Tables/t/_delta_log"
+    assert opened(tmp_path).cut().versions["t"] == 10 and (log / f"{10:020}.checkpoint.parquet").exists()
+    old = time.time() - 31 * 86_400
+    for path in log.iterdir():
+        os.utime(path, (old, old))
+    for number in range(11, 50):
+        put(tmp_path, "t", number, {"n": [number]})
+    opened(tmp_path, batch_files=1, maintenance=False).sync()
+    assert len(list(log.glob("*.checkpoint.parquet"))) > 1
+    assert opened(tmp_path).cut().number == 1 and len(rows(opened(tmp_path).cut(), "t")) == 10
 
 
 def test_an_old_cut_whose_files_were_removed_is_void(tmp_path: Path) -> None:

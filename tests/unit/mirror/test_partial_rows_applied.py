@@ -20,6 +20,7 @@ from tests.table_rows import table_rows
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from lakemirror.lint import check
+from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -202,3 +203,36 @@ def test_a_column_that_widens_in_the_same_batch(tmp_path: Path) -> None:
     put(tmp_path, "t", 4, pa.table({"k": [2, 1], MARKER: [1, 1], UNCHANGED: [["t", "a"], ["A"]]}))
     assert not sync(tmp_path, on_type_change="widen").failed
     assert table_rows(tmp_path, "t", ["k", "a", "t"]) == {(1, 5, None): 1, (2, 2**40, "q"): 1}
+
+
+def change(k: int, a: str | None, marker: int, names: list[str] | None = None, size: int = 1) -> pa.Table:
+    """One change, then `size` - 1 rows of other keys."""
+    more = size - 1
+    return pa.table({
+        "k": [k, *range(1000, 1000 + more)], "a": [a, *(f"row {n}" for n in range(more))],
+        MARKER: pa.array([marker] + [0] * more, pa.int32()),
+        UNCHANGED: pa.array([names] + [None] * more, pa.list_(pa.string())),
+    })  # fmt: skip
+
+
+def test_the_last_of_several_rows_stays_the_last_when_small_files_are_merged(tmp_path: Path) -> None:
+    """The older file is the larger one."""
+    declare(tmp_path, "t", ["k"])
+    for number, rows in enumerate((change(1, "old", 0, size=500), change(1, "new", 0)), 1):
+        put(tmp_path, "t", number, rows)
+        assert not sync(tmp_path, maintenance=False).failed
+    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    put(tmp_path, "t", 3, change(1, None, 4, ["a"]))
+    assert not sync(tmp_path).failed
+    assert [row for row in table_rows(tmp_path, "t", ["k", "a"]) if row[0] == 1] == [(1, "new")]
+
+
+def test_the_last_of_several_rows_stays_the_last_when_its_older_file_is_written_again(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["k"])
+    put(tmp_path, "t", 1, pa.concat_tables([change(1, "old", 0), change(2, "x", 0)]))
+    assert not sync(tmp_path, deletion_vectors=False).failed
+    put(tmp_path, "t", 2, pa.concat_tables([change(1, "new", 0), change(2, "y", 4)]))
+    assert not sync(tmp_path, deletion_vectors=False).failed
+    put(tmp_path, "t", 3, change(1, None, 4, ["a"]))
+    assert not sync(tmp_path, deletion_vectors=False).failed
+    assert sorted(table_rows(tmp_path, "t", ["k", "a"])) == [(1, "new"), (2, "y")]

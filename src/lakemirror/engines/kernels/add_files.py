@@ -27,7 +27,8 @@ from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.parquet.footer import read_footer
-from lakemirror.parquet.pages import check_pages, extents
+from lakemirror.parquet.pages import POINTING, extents, pages_of_group
+from lakemirror.parquet.unchecked import encodings_told, hides_values, is_read_wholly, reason_to_rewrite
 from lakemirror.storage.durable import copy as copy_to
 from lakemirror.storage.durable import make_folders, opened_new, read_together, status_of_new
 from lakemirror.storage.place import Place, opened, place
@@ -62,7 +63,7 @@ def unsupported_reason(
 ) -> str | None:
     """Why the file of a unit cannot be a data file of the table, from its footer alone; None if it can.
 
-    `trust_footer`: accepts page indexes, which lakemirror cannot check against the rows.
+    `trust_footer`: accepts what lakemirror cannot check against the rows: page indexes, Bloom filters, sorting columns.
     """
     name = unit.name
     if unit.row_groups is not None:
@@ -91,7 +92,7 @@ def unsupported_reason(
             return f"{name}: column {found.name!r} has another form than the table needs"
     try:
         return _unreadable_somewhere(unit.name, {each.name: types[each.name] for each in held}, footer, trust_footer)
-    except (pa.ArrowException, OSError, RuntimeError) as error:
+    except (pa.ArrowException, OSError, RuntimeError, ValueError, LookupError) as error:
         return f"{name}: its footer cannot be read: {error}"
 
 
@@ -106,7 +107,7 @@ def add_file(
     """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
     The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Rejected with
-    `file-unreadable`. A file whose bounds would make a reader miss rows is Rejected with `try_as` rows: its rows are
+    `file-unreadable`. A file whose footer would make a reader miss rows is Rejected with `try_as` rows: its rows are
     correct. Then the copy is removed; the copy of a killed process is removed by VACUUM.
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
@@ -216,10 +217,18 @@ def _checked_statistics(
     with opened_new(copy) as (pages, source):
         footer = read_footer(pages)
         _check_same(footer, planned, unit)
+        if not is_read_wholly(footer, pages):
+            raise UnsafeBounds("its footer has what cannot be read")
+        told = encodings_told(footer)
 
         def dictionaries(group: int) -> set[str]:
             read_together(pages, extents(footer.row_group(group)))
-            return check_pages(pages, footer, group)
+            found = pages_of_group(pages, footer, group)
+            if hides_values(told[group], found.values()):
+                raise UnsafeBounds(f"its footer hides encodings in row group {group}")
+            return {
+                path for path, each in found.items() if all(page.encoding in POINTING for page in each if page.is_data)
+            }
 
         return statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
 
@@ -231,7 +240,7 @@ def _held(unit: ChangeUnit) -> list[FileColumn]:
 
 
 def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaData, trust_footer: bool) -> str | None:
-    """Why not every reader reads the file correctly; None if all do. Unchecked bounds of pages are also a reason."""
+    """Why not every reader reads the file correctly; None if all do. What cannot be checked is also a reason."""
     schema = footer.schema
     for leaf in range(footer.num_columns):
         column = schema.column(leaf)
@@ -253,9 +262,8 @@ def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaD
                 return f"{name}: column {chunk.path_in_schema!r} is encoded as {min(other)}"
             if chunk.file_path:
                 return f"{name} has rows in another file"
-            if chunk.has_column_index and not trust_footer:
-                return f"{name} has a page index, which cannot be checked"
-    return None
+    reason = None if trust_footer else reason_to_rewrite(footer, types)
+    return reason and f"{name} {reason}"
 
 
 def legacy_calendar(footer: pq.FileMetaData) -> bool:

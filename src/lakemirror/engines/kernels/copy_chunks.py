@@ -138,6 +138,8 @@ def _form(target: Target, unit: ChangeUnit, footer: pq.FileMetaData) -> tuple[Fo
     if any(name in given for name in wanted.conversions) or any(types.get(name) != "string" for name in given):
         return None
     columns = tuple(column for column in target.columns if column.name in wanted.conversions)
+    if any(not each.nullable and each not in columns and not given.get(each.name) for each in target.columns):
+        return None
     held = [wanted.conversions[column.name][0] for column in columns]
     if not columns or not all(map(_is_kept, columns, held)):
         return None

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.parquet.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+from lakemirror.parquet.pages import DELTA_BYTES, DICTIONARY, POINTING, Page
 
 DEFAULT = 512 << 20
 """The default of the setting `memory`, in bytes."""
@@ -30,7 +30,6 @@ MOST_ROWS = 64 * 1024
 _SHARE = 8  # 1/8 of the budget is for decoded rows; the rest is for their conversion and the reader
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _WIDEST = 16  # bytes of a number, or of where a text begins
-_POINTING = (RLE_DICTIONARY, PLAIN_DICTIONARY)  # the encodings of pages that point into a dictionary
 _SHARED = 8  # a dictionary is kept if at least so many rows share each of its values
 _LEVELS = 4  # bytes of a nested value's levels
 _GROWN = 64  # a nested column that grows so many times when decoded cannot be cut into rows safely
@@ -152,7 +151,7 @@ def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[Col
 def has_few_values(column: ColumnPages) -> bool:
     """True if all pages of a flat column use a dictionary, and on average many rows share each of its values."""
     distinct = sum(page.values for page in column.pages if page.kind == DICTIONARY)
-    pointing = all(page.encoding in _POINTING for page in column.data)
+    pointing = all(page.encoding in POINTING for page in column.data)
     return pointing and not column.nested and 0 < distinct * _SHARED <= column.values
 
 
@@ -249,7 +248,7 @@ def _expands_at(column: ColumnPages, at_once: int, rows: int, share: int) -> boo
     longest = column.dictionary
     if not longest:
         return False
-    values = sum([page.values for page in column.data if page.encoding in _POINTING])
+    values = sum([page.values for page in column.data if page.encoding in POINTING])
     if column.nested:
         at_once += max(0, column.values - rows)
     return longest * min(at_once, values) > share
@@ -268,7 +267,7 @@ def _within(column: ColumnPages, rows: int, most: int) -> int:
     if grows:
         longest = max(page.size for page in data)
         return max(1, min(rows, most // max(longest, 1)))
-    sizes = [0 if page.encoding in _POINTING else page.size for page in data]
+    sizes = [0 if page.encoding in POINTING else page.size for page in data]
     if sum(sizes) <= most:
         return rows
     ends = np.cumsum([page.values for page in data])

@@ -65,7 +65,7 @@ class TableState:
     """`_capture.json` of a table folder: the phase of a table, which its files alone do not tell.
 
     `start`: events whose transaction was committed behind this position count; the load holds all before it.
-    `errors`: the code and the message of what stopped the table.
+    `errors`: the code and the message of what stopped the table. `form`: of the source's table that was loaded.
     """
 
     source: str
@@ -75,6 +75,7 @@ class TableState:
     rows_loaded: int = 0
     error_code: str = ""
     error_message: str = ""
+    form: dict[str, Any] | None = None
 
 
 def stopped(state: TableState, error: LakemirrorError) -> TableState:

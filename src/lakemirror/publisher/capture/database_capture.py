@@ -41,13 +41,13 @@ from lakemirror.publisher.capture.postgresql.load import Stopped
 from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport
 from lakemirror.publisher.capture.postgresql.source import PostgresSource
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
+from lakemirror.publisher.capture.source_form import SourceForm
+from lakemirror.publisher.capture.source_pulse import HEARTBEAT, Pulse
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
 
 SOURCE = "postgresql"
-HEARTBEAT = 5.0  # seconds
-_KEPT_BACK = 1 << 20  # bytes of log that an idle database may keep back before a mark releases them
 _AGAIN = (1.0, 2.0, 5.0, 10.0)  # seconds before the next round
 
 
@@ -157,6 +157,8 @@ class Capture:
                 marked = stopped(state, error)
             elif table.name in self._reload or (table.phase == STREAMING and table.key not in published):
                 marked = replace(state, phase=LOADING, error_code="", error_message="")
+            elif table.phase == STREAMING:
+                marked = self._in_form(table, state)
             else:
                 continue
             if table.state is not None and marked != table.state:
@@ -165,6 +167,14 @@ class Capture:
                 table.state = marked
         for key, error in tables.refused.items():
             self._tell_once(f"{'.'.join(key)} is not captured: {error}; {error.hint}")
+
+    def _in_form(self, table: CapturedTable, state: TableState) -> TableState:
+        """The state in the form that the table has now: to be loaded where its rows may be others."""
+        now, before = table.source.form, SourceForm.of(state.form)
+        if why := before.difference(now, ignore=self._options.after_ddl == "ignore"):
+            self._tell(f"{table.name}: {why}; the table is loaded again")
+            return replace(state, phase=LOADING)
+        return replace(state, form=now.content) if now != before else state
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
@@ -212,7 +222,8 @@ class Capture:
 
     def _load_table(self, source: PostgresSource, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
-        state = TableState(SOURCE, self._options.name, LOADING, position)
+        form = table.source.form.content
+        state = TableState(SOURCE, self._options.name, LOADING, position, form=form)
         try:
             with table.landing.storage():
                 table.landing.recreate()
@@ -273,7 +284,7 @@ class Capture:
         handler.may_confirm = not wanted
         until = None if self._until is None else max(self._until, now.source.log.mark())
         done = threading.Event()
-        pulse = _Pulse(now.source, now.slot.confirmed)
+        pulse = Pulse(now.source, now.slot.confirmed)
 
         def handle(groups: list[Group]) -> bool:
             confirmed = handler.handle(groups)
@@ -322,35 +333,13 @@ class Capture:
         return True
 
     def _has_more(self, now: _Round) -> bool:
-        """True where the source has tables to follow that this round does not know."""
-        known = {table.key for table in now.tables if table.key not in now.tables.refused}
+        """True where the source has tables to follow that this round does not know, or not in their form."""
+        known = {table.key: table.source.form for table in now.tables if table.key not in now.tables.refused}
         with suppress(LakemirrorError):
-            found = {(source.schema, source.name) for source in now.source.tables() if source.problem is None}
-            return bool(found - known - now.tables.unnamed)
+            found = {(each.schema, each.name): each for each in now.source.tables() if each.problem is None}
+            changed = [key for key in now.streams.keys() & found.keys() if found[key].form != known[key]]
+            return bool(changed or found.keys() - known.keys() - now.tables.unnamed)
         return False
-
-
-class _Pulse:
-    """What happens now and then while changes are followed."""
-
-    def __init__(self, source: PostgresSource, confirmed: int) -> None:
-        self._source, self._confirmed = source, confirmed
-        self._beat = self._look = time.monotonic()
-
-    def beat(self, committed: int) -> None:
-        """Writes a mark into the log of an idle database, where the slot keeps back what others wrote."""
-        if time.monotonic() - self._beat > HEARTBEAT * 2:
-            self._beat = time.monotonic()
-            with self._source.asking():
-                if self._source.log.now() - max(committed, self._confirmed) > _KEPT_BACK:
-                    self._source.log.mark()
-
-    def looks(self) -> bool:
-        """True once in ten seconds."""
-        due = time.monotonic() - self._look > HEARTBEAT * 2
-        if due:
-            self._look = time.monotonic()
-        return due
 
 
 def _lost(why: str, tables: Sequence[CapturedTable]) -> LakemirrorError:

@@ -27,6 +27,7 @@ _OPERATIONS = {
     "equal": "=", "lessThan": "<", "lessThanOrEqual": "<=", "greaterThan": ">", "greaterThanOrEqual": ">=",
 }  # fmt: skip
 _MOST_DEPTH = 50
+_MOST_HINTS, _MOST_TREE = 100, 32_768  # hints, and characters of a tree: each costs time for each file of the table
 
 _COLUMN = r"`?([A-Za-z_]\w*)`?"
 _LITERAL = r"(-?\d+|'(?:[^']|'')*')"
@@ -89,7 +90,9 @@ Predicate: TypeAlias = Callable[[_File], bool]
 
 def files_that_may_match(snapshot: Snapshot, hints: Sequence[Any], json_hint: Any) -> Callable[[Action], bool] | None:
     """Tells of an `add` action whether rows of the file may fulfil all hints; None without usable hints."""
-    found = [each for each in (_from_sql(hint) for hint in hints if isinstance(hint, str)) if each is not None]
+    found = [
+        each for each in (_from_sql(hint) for hint in hints[:_MOST_HINTS] if isinstance(hint, str)) if each is not None
+    ]
     tree = _from_json(json_hint)
     if tree is not None:
         found.append(tree)
@@ -124,12 +127,11 @@ def _from_sql(text: str) -> Predicate | None:
 
 def _from_json(hint: Any) -> Predicate | None:
     """The predicate of a tree, given as text or parsed; None if no part of it is understood."""
-    if isinstance(hint, str):
-        try:
-            hint = json.loads(hint)
-        except (ValueError, RecursionError):
-            return None
-    return _node(hint, 0)
+    try:
+        text = hint if isinstance(hint, str) else json.dumps(hint)
+        return _node(json.loads(text), 0) if len(text) <= _MOST_TREE else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _node(node: Any, depth: int) -> Predicate | None:

@@ -16,6 +16,7 @@ from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.private_files import own_folder
 
 _PATH = "/delta-sharing"
+_LONGEST = 36_500 * 86_400  # seconds; the end has a year of four digits
 
 
 def write_profile(root: Path, name: str, to: Path, endpoint: str, lifetime: int) -> None:
@@ -28,8 +29,9 @@ def write_profile(root: Path, name: str, to: Path, endpoint: str, lifetime: int)
     principal = principals.by_name(name)
     if principal is None:
         raise LakemirrorError("principal-missing", f"there is no principal {name}")
-    if not endpoint.startswith(("https://", "http://")) or lifetime < 1:
-        raise LakemirrorError("principal-invalid", "--endpoint begins with https://, and --expires is over 0")
+    if not endpoint.startswith(("https://", "http://")) or not 1 <= lifetime <= _LONGEST:
+        message = "--endpoint begins with https://, and --expires is over 0 and at most 36500d"
+        raise LakemirrorError("principal-invalid", message)
     token, expiry = Tokens(own_folder(root) / "keys").issue_for_sharing(principal, principals.tenant_id, lifetime)
     ends = datetime.datetime.fromtimestamp(expiry, datetime.timezone.utc)
     profile = {

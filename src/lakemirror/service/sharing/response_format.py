@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakemirror.delta.log import Snapshot
+from lakemirror.delta.log import Metadata, Protocol, Snapshot
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.service.refused import Refused
 
@@ -47,13 +47,12 @@ def client_of(header: str) -> Client:
     )
 
 
-def reader_features(snapshot: Snapshot) -> frozenset[str]:
+def reader_features(protocol: Protocol, metadata: Metadata) -> frozenset[str]:
     """The features that a client must know to read tables of this protocol."""
-    protocol = snapshot.protocol
     features = protocol.reader_features or frozenset()
     if protocol.reader == 2:
         features = frozenset({_COLUMN_MAPPING})
-    if snapshot.metadata.configuration.get(MAPPING, "none") == "none":
+    if metadata.configuration.get(MAPPING, "none") == "none":
         features -= {_COLUMN_MAPPING}
     return features - _OF_THE_LOG
 
@@ -69,13 +68,17 @@ def format_for(client: Client, snapshot: Snapshot, name: str) -> str:
     A table that may get deletion vectors at any moment has the format `delta` for clients that know them, so that a
     client which asks twice gets the same format twice.
     """
-    features = reader_features(snapshot)
+    return format_for_features(client, reader_features(snapshot.protocol, snapshot.metadata), snapshot, name)
+
+
+def format_for_features(client: Client, features: frozenset[str], newest: Snapshot, name: str) -> str:
+    """As `format_for`, for versions that need these features. `newest`: tells whether there are vectors now."""
     lacking = {each for each in features if each.lower() not in client.features}
     if PARQUET in client.formats and not features:
         return PARQUET
     if DELTA in client.formats and not lacking:
         return DELTA
-    if _VECTORS in features and not has_vectors(snapshot):
+    if _VECTORS in features and not has_vectors(newest):
         if PARQUET in client.formats and features == {_VECTORS}:
             return PARQUET
         if DELTA in client.formats and lacking == {_VECTORS}:
@@ -89,9 +92,9 @@ def format_for(client: Client, snapshot: Snapshot, name: str) -> str:
     )
 
 
-def shared_protocol(snapshot: Snapshot) -> Mapping[str, Any]:
-    """The table's `protocol` action without the features that concern the log alone."""
-    value: dict[str, Any] = dict(snapshot.protocol.to_action()["protocol"])
+def shared_protocol(protocol: Protocol) -> Mapping[str, Any]:
+    """A `protocol` action without the features that concern the log alone."""
+    value: dict[str, Any] = dict(protocol.to_action()["protocol"])
     for names in ("readerFeatures", "writerFeatures"):
         if names in value:
             value[names] = [each for each in value[names] if each not in _OF_THE_LOG]
@@ -105,6 +108,7 @@ __all__ = [
     "Client",
     "client_of",
     "format_for",
+    "format_for_features",
     "has_vectors",
     "reader_features",
     "shared_protocol",

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from lakemirror.delta.deletion_vectors import vector_path
-from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.log import Action, Protocol, Snapshot
 from lakemirror.delta.statistics import record_count
 from lakemirror.service.refused import Refused
 from lakemirror.service.sharing.response_format import DELTA, shared_protocol
@@ -51,7 +51,13 @@ class FileLine:
 
 def head_lines(snapshot: Snapshot, answer_format: str, version: int | None = None) -> list[str]:
     """The lines of the protocol and the metadata. `version`: told with the metadata if the client asked for one."""
-    return [_text({"protocol": _protocol(snapshot, answer_format)}), metadata_line(snapshot, answer_format, version)]
+    return [protocol_line(snapshot.protocol, answer_format), metadata_line(snapshot, answer_format, version)]
+
+
+def protocol_line(protocol: Protocol, answer_format: str) -> str:
+    """The line of the protocol."""
+    value = {"deltaProtocol": shared_protocol(protocol)} if answer_format == DELTA else {"minReaderVersion": 1}
+    return _text({"protocol": value})
 
 
 def metadata_line(snapshot: Snapshot, answer_format: str, version: int | None) -> str:
@@ -119,10 +125,6 @@ def end_line(expiry: int) -> str:
     return _text({"endStreamAction": {"minUrlExpirationTimestamp": expiry * 1000}})
 
 
-def _protocol(snapshot: Snapshot, answer_format: str) -> Mapping[str, Any]:
-    return {"deltaProtocol": shared_protocol(snapshot)} if answer_format == DELTA else {"minReaderVersion": 1}
-
-
 def _path(table: SharedTable, logged: str, *, is_plain: bool = False) -> str:
     """A file's path relative to the database's folder. `is_plain`: the path is not percent-encoded."""
     below = logged if is_plain else unquote(logged)
@@ -143,4 +145,13 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-__all__ = ["FileLine", "Link", "end_line", "file_line", "head_lines", "metadata_line", "snapshot_lines"]
+__all__ = [
+    "FileLine",
+    "Link",
+    "end_line",
+    "file_line",
+    "head_lines",
+    "metadata_line",
+    "protocol_line",
+    "snapshot_lines",
+]

@@ -80,15 +80,34 @@ def tables_in(registry: Registry, share: WorkspaceEntry, schema: str) -> list[Sh
 
 
 def table_named(registry: Registry, share: WorkspaceEntry, schema: str, name: str) -> SharedTable:
-    """The table of this name. Refused 404."""
-    found = next((each for each in tables_in(registry, share, schema) if each.name.lower() == name.lower()), None)
-    if found is None:
+    """The table of this name. Refused 404; 400 where two tables share it."""
+    found = [each for each in tables_in(registry, share, schema) if each.name.lower() == name.lower()]
+    if len(found) > 1:
+        found = [each for each in found if each.name == name and each.schema == _dotted(schema)] or found
+    if ":" in schema:
+        found = [each for each in found if _is_spelled(schema, each)]
+    if not found:
         raise Refused(404, "TableNotFound", f"There is no table {name[:128]} in schema {schema[:128]}.")
-    return found
+    if len(found) > 1:
+        message = (
+            f"Two tables are named {schema[:128]}.{name[:128]}. For one in a schema of a database: DATABASE:SCHEMA."
+        )
+        raise Refused(400, "TableAmbiguous", message)
+    return found[0]
+
+
+def _is_spelled(schema: str, table: SharedTable) -> bool:
+    """True if `database:schema` is this table's: a database's name may have dots, but no colon."""
+    database = schema.partition(":")[0]
+    return table.database.display_name.lower() == database.lower()
+
+
+def _dotted(schema: str) -> str:
+    return schema.replace(":", ".")
 
 
 def _plain(schema: str) -> str:
-    return schema.replace(":", ".").lower()
+    return _dotted(schema).lower()
 
 
 def _is_in(schema: str, database: str) -> bool:

@@ -7,16 +7,18 @@ files/<link> ─▶ principal of the link, still allowed ─▶ bytes
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.interface import Caller, DatabaseEntry, Limits
@@ -44,6 +46,7 @@ from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
 from lakemirror.storage.inside import folder_of, open_file
 
+log = logging.getLogger("lakemirror")
 ROOT = "/delta-sharing"
 _MOST_BODY = 1024**2  # bytes of a query
 _LINES_AT_ONCE = 512
@@ -119,7 +122,7 @@ class Sharing:
     async def _metadata(self, asked: _Asked) -> web.StreamResponse:
         table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
         answer = await self._workers.run(self._queries.metadata, table, client, asked.query)
-        tag = f'"{answer.version}-{answer.format}"'
+        tag = f'"{answer.table_id}-{answer.version}-{answer.format}"'
         if asked.request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"ETag": tag, **_headers(answer)})
         return await self._send(asked, table, answer, {"ETag": tag})
@@ -153,9 +156,12 @@ class Sharing:
         first = await self._workers.run(next, parts, b"")  # what fails, fails before the status is sent
         response = web.StreamResponse(headers={**_headers(answer), **(headers or {})})
         await response.prepare(asked.request)
-        while first:
-            await response.write(first)
-            first = await self._workers.run(next, parts, b"")
+        try:
+            while first:
+                await response.write(first)
+                first = await self._workers.run(next, parts, b"")
+        except (Refused, LakemirrorError, OSError) as failure:
+            _break_off(asked.request, failure)
         await response.write_eof()
         return response
 
@@ -255,6 +261,15 @@ def _parts(lines: Iterable[str]) -> Iterator[bytes]:
     following = iter(lines)
     while some := list(islice(following, _LINES_AT_ONCE)):
         yield "".join(f"{line}\n" for line in some).encode()
+
+
+def _break_off(request: web.BaseRequest, failure: Exception) -> NoReturn:
+    """Ends the connection in the middle of an answer, so that the client sees that it is not complete."""
+    if not isinstance(failure, ConnectionError):
+        log.error("%s", coded(failure))
+        if request.transport is not None:
+            request.transport.abort()
+    raise ConnectionResetError("the answer is not complete") from failure
 
 
 def _headers(answer: Answer) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -15,21 +15,32 @@ from lakemirror.delta.commit_times import commit_time, first_version_from, last_
 from lakemirror.delta.log import Snapshot
 from lakemirror.service.refused import Refused
 from lakemirror.service.sharing.file_predicates import files_that_may_match
-from lakemirror.service.sharing.response_format import Client, format_for
-from lakemirror.service.sharing.response_lines import FileLine, Link, end_line, head_lines, metadata_line
+from lakemirror.service.sharing.response_format import PARQUET, Client, format_for, format_for_features
+from lakemirror.service.sharing.response_lines import FileLine, Link, end_line, head_lines, metadata_line, protocol_line
 from lakemirror.service.sharing.shared_tables import SharedTable
 from lakemirror.service.sharing.snapshots import Snapshots, whole_log
-from lakemirror.service.sharing.table_changes import Span, change_lines, check_span, metadata_changes
+from lakemirror.service.sharing.table_changes import (
+    Span,
+    change_lines,
+    check_versions,
+    check_without_vectors,
+    states_of,
+    widest_of,
+)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The lines of an answer about one version. `text(link, expiry)` makes them."""
+    """The lines of an answer about one version. `text(link, expiry)` makes them.
+
+    `table_id`: of the metadata; a table that is dropped and made again has another one.
+    """
 
     version: int
     format: str
     text: Callable[[Link, int], Iterator[str]]
     has_end: bool = False
+    table_id: str = ""
 
 
 class TableQueries:
@@ -53,7 +64,8 @@ class TableQueries:
         snapshot = self._snapshots.newest(table) if asked is None else self._snapshots.at(table, asked)
         answer_format = format_for(client, snapshot, table.full_name)
         lines = head_lines(snapshot, answer_format, asked)
-        return _answer(client, snapshot.version, answer_format, lambda link, expiry: iter(lines))
+        answer = _answer(client, snapshot.version, answer_format, lambda link, expiry: iter(lines))
+        return replace(answer, table_id=snapshot.metadata.id)
 
     def query(self, table: SharedTable, client: Client, wanted: Mapping[str, Any]) -> Answer:
         """The files of a version, or those that changed data since a version. `wanted`: the request's body. Refused."""
@@ -93,20 +105,22 @@ class TableQueries:
         return self._changed(span, client, query.get("includehistoricalmetadata", "").lower() == "true")
 
     def _changed(self, span: Span, client: Client, told_metadata: bool) -> Answer:
-        begin, newest = self._snapshots.at(span.table, span.first), self._snapshots.newest(span.table)
-        check_span(span, begin, newest)
-        answer_format = format_for(client, newest, span.table.full_name)
-        head = [head_lines(newest, answer_format)[0], metadata_line(begin, answer_format, span.first)]
+        check_versions(span)
+        states = states_of(span, self._snapshots.at(span.table, span.first))
+        widest = widest_of(span, states, is_each_told=told_metadata)
+        newest = self._snapshots.newest(span.table)
+        answer_format = format_for_features(client, widest.features, newest, span.table.full_name)
+        if answer_format == PARQUET and widest.features:
+            check_without_vectors(span)
+        told = [state.version for state in states] if told_metadata else [states[-1].version]
 
         def text(link: Link, expiry: int) -> Iterator[str]:
-            yield from head
-            if told_metadata:
-                for version, _ in metadata_changes(span):
-                    yield metadata_line(self._snapshots.at(span.table, version), answer_format, version)
-            for _, line in change_lines(span, answer_format):
-                yield line.text(link, expiry)
+            yield protocol_line(widest.protocol, answer_format)
+            for version in told:
+                yield metadata_line(self._snapshots.at(span.table, version), answer_format, version)
+            yield from (line.text(link, expiry) for line in change_lines(span, answer_format))
 
-        return _answer(client, span.first if not span.feed else newest.version, answer_format, text)
+        return _answer(client, span.first, answer_format, text)
 
     def _span(self, table: SharedTable, first: Any, last: Any, *, feed: bool) -> Span:
         log = whole_log(table)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.source_form import SourceForm
 from lakemirror.publisher.capture.table_folders import matches
 from lakemirror.publisher.declared_types import named_type
 
@@ -27,7 +28,13 @@ select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.rel
        (select array_agg(a.attname::text order by k.place)
         from pg_index i, unnest(i.indkey) with ordinality as k(number, place), pg_attribute a
         where i.indrelid = c.oid and a.attrelid = c.oid and a.attnum = k.number
-          and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end)
+          and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end),
+       (select json_object_agg(p.relid::oid::text, case when i.xmin = a.xmin
+                 and coalesce(pg_relation_filenode(p.relid), p.relid) = p.relid then 0
+                 else coalesce(pg_relation_filenode(p.relid), p.relid)::int8 end)
+        from pg_partition_tree(c.oid) p join pg_inherits i on i.inhrelid = p.relid
+        join pg_attribute a on a.attrelid = p.relid and a.attname = 'tableoid'
+        where c.relkind = 'p' and p.level > 0)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't'
   and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
@@ -45,7 +52,8 @@ with recursive base(oid, id, kind, modifier, is_domain, dimensions) as (
 select a.attrelid, a.attname, a.attgenerated <> '', coalesce(e.typname, t.typname),
        format_type(b.id, case when b.modifier = -1 then a.atttypmod else b.modifier end),
        case when b.modifier = -1 then a.atttypmod else b.modifier end,
-       coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions)
+       coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions),
+       a.attnum
 from pg_attribute a join base b on b.oid = a.atttypid and b.kind <> 'd' join pg_type t on t.oid = b.id
 left join pg_type e on e.oid = t.typelem and t.typcategory = 'A' and t.typlen = -1
 where a.attrelid = any($1) and a.attnum > 0 and not a.attisdropped
@@ -57,7 +65,8 @@ order by a.attrelid, a.attnum
 class SourceTable:
     """A table of the source. `qualified`: its name as SQL writes it; `number`: its oid. `key`: the columns that
     identify a row: the primary key, or the index that is its replica identity. `rows`: the database's estimate.
-    `left_out`: generated columns, which the stream does not have. `problem`: why it cannot be captured.
+    `left_out`: generated columns, which the stream does not have. `problem`: why it cannot be captured. `form`: what
+    tells this table from another one of its name.
     """
 
     schema: str
@@ -70,6 +79,7 @@ class SourceTable:
     rows: int = 0
     left_out: tuple[str, ...] = ()
     problem: TableError | None = None
+    form: SourceForm = field(default_factory=SourceForm)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -114,17 +124,21 @@ def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mappin
 def _table(
     row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], values: ValueOptions, options: CaptureOptions
 ) -> SourceTable:
-    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key = row
+    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts = row
     key = tuple(key or ())
-    kept, left_out = [], []
-    for column, is_generated, *kind in columns:
+    kept, left_out, numbers = [], [], {}
+    for column, is_generated, *kind, place in columns:
+        numbers[column] = place
         if is_generated:
             left_out.append(column)
         else:
             kept.append(
                 source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
             )
-    table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
+    form = SourceForm(number, numbers, key, parts or {})
+    table = SourceTable(
+        schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
+    )
     inserts_only = matches(schema, name, qualified, options.insert_only)
     problem = _problem(table, is_unlogged, identity, inserts_only)
     return replace(table, problem=problem)
