@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,8 @@ from tests.landing import MARKER
 from tests.model import ModelTable
 from tests.spark_cluster import PATIENCE, QUICK, Cluster, quick_cluster
 
-from lakemirror.maintenance.vacuum import UNNAMED_AFTER, vacuum
-
-WEEK = 7 * 86_400.0
-
 SLOW = """
-import os, time
+import os, shutil, time
 import pyarrow.parquet as pq
 
 close = pq.ParquetWriter.close
@@ -32,14 +27,20 @@ close = pq.ParquetWriter.close
 def slow_once(writer):
     close(writer)
     try:
-        os.close(os.open(os.environ["SLOW_ONCE"], os.O_CREAT | os.O_EXCL))
+        reached = os.open(os.environ["SLOW_ONCE"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return
+    os.write(reached, str(writer.where).encode())
+    os.close(reached)
+    shutil.copyfile(writer.where, os.environ["SLOW_ONCE"] + ".parquet")
     time.sleep(180)
 
 pq.ParquetWriter.close = slow_once
 """
-"""Makes the first task of a cluster that has written a data file wait, as on a machine that hangs."""
+"""Makes the first task of a cluster that has written a data file wait, as on a machine that hangs.
+
+It tells which file, and keeps a copy.
+"""
 
 SPECULATION = {"spark.speculation": "true", "spark.speculation.task.duration.threshold": "10s"}
 """Of a stage of one task, Spark makes a second attempt after so long."""
@@ -121,13 +122,9 @@ def test_a_task_that_runs_twice_adds_its_rows_once(cluster: Cluster, tmp_path: P
 
     assert database.bag("orders") == model.bag()
     named = {add["path"] for commit in table.glob("_delta_log/*.json") for add in adds(commit)}
-    left = {path.name for path in table.glob("*.parquet")} - named
-    assert len(left) == 1, "the file of the attempt that hung"
-    (lost,) = (rows_of(table / name) for name in left)
-    assert [rows_of(table / name) for name in named].count(lost) == 1, "the same rows as in one file that was committed"
-
-    before = database.bag("orders")
-    assert vacuum(table, WEEK, now=time.time() + UNNAMED_AFTER - 600) == 0
-    assert vacuum(table, WEEK, now=time.time() + UNNAMED_AFTER + 10) == 1
-    assert {path.name for path in table.glob("*.parquet")} == named
-    assert database.bag("orders") == before
+    lost = Path((slow / "reached").read_text())
+    assert lost.parent == table and lost.name not in named, "the file of the attempt that hung"
+    copies = [rows_of(table / name) for name in named]
+    assert copies.count(rows_of(slow / "reached.parquet")) == 1, "the same rows as in one file that was committed"
+    left = {path.name for path in table.glob("*.parquet")}
+    assert left == named, "the file that nobody can commit any more went with the first look at leftovers"

@@ -6,6 +6,7 @@ Whoever reaches the address reads the tables' names and states: bind it to where
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,7 @@ def listen(address: str, opened: MirroredDatabase, name: str) -> str:
     LakemirrorError `listen-failed`, `service-extra-missing`.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise LakemirrorError("listen-failed", f"{address!r} is no address such as 127.0.0.1:9464")
     text = _metrics(opened, name)
 
@@ -66,6 +67,10 @@ def listen(address: str, opened: MirroredDatabase, name: str) -> str:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
 
     def handle_error(self, *_: object) -> None:
         """A client that went away is no event."""

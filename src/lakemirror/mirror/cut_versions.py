@@ -190,6 +190,7 @@ def versions_to_keep(storage: Storage, settings: Settings, target: str) -> Colle
 class _Apply(NamedTuple):
     """One apply in a table's log: its version, the file at which it ends, the generation of the table folder.
 
+    `is_numbered`: `last` is the number of a file, and not a count of files, as where several sequences run.
     `same`: later versions with the same rows, newest first, each with the time of its commit in nanoseconds.
     """
 
@@ -199,6 +200,7 @@ class _Apply(NamedTuple):
     modified: int
     identity: str
     generation: int
+    is_numbered: bool
     same: tuple[tuple[int, int], ...]
 
     def at(self, moment: int) -> int:
@@ -248,7 +250,8 @@ class _Table:
             earlier = next(self._left, None)
             if earlier is None:
                 return None
-            self._seen.setdefault(earlier.last, []).append(earlier)
+            if earlier.is_numbered:
+                self._seen.setdefault(earlier.last, []).append(earlier)
             self._newest, self._oldest = self._newest or earlier, earlier
 
     def _is_made_again(self, found: _Apply, modified: int) -> bool:
@@ -312,7 +315,7 @@ def _applies(table: str) -> Iterator[_Apply]:
         if position is not None and manifest is not None:
             yield _Apply(
                 version, position.number, manifest.token, manifest.modified, position.identity, position.generation,
-                tuple(same),
+                not manifest.detection, tuple(same),
             )  # fmt: skip
             same = []
         elif _has_same_rows(info, actions):

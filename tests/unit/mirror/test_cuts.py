@@ -168,6 +168,26 @@ def test_a_cut_that_a_batch_has_passed_is_void(tmp_path: Path) -> None:
     assert cut.is_void and "no version ends at file 1" in cut.reasons["t"]
 
 
+def test_a_table_with_a_sequence_for_each_partition_reaches_no_cut(tmp_path: Path) -> None:
+    """Its position counts files: six files are applied, and no file has the number 6."""
+    declare(tmp_path, "t", ["k"], isPartitionEnabled=True)
+    for part in ("p=a", "p=b"):
+        for number in (1, 2, 3):
+            put(tmp_path, "t", number, {"k": [number]}).rename(
+                made(folder(tmp_path, "t") / part) / f"{number:020}.parquet"
+            )
+    opened(tmp_path).sync()
+    time.sleep(0.01)
+    manifest(tmp_path, 1, {"t": 6})
+    (cut,) = opened(tmp_path).cuts()
+    assert cut.is_void and not cut.versions
+
+
+def made(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    return path
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -16,6 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import preloaded
 from tests.landing import declare, put
 
+from lakemirror.api import MirroredDatabase
+from lakemirror.cli.run_listener import listen
+
 
 def get(url: str) -> tuple[int, str]:
     try:
@@ -58,9 +61,18 @@ def test_health_and_metrics_while_it_runs(tmp_path: Path) -> None:
         assert run.wait(30) == 0
 
 
-@pytest.mark.parametrize("address", ["9464", "nowhere:x", "127.0.0.1:99999", "256.1.1.1:1"])
+@pytest.mark.parametrize("address", ["9464", "nowhere:x", "127.0.0.1:99999", "256.1.1.1:1", "localhost:²"])
 def test_an_address_that_cannot_be_had_ends_the_command(address: str, tmp_path: Path) -> None:
     declare(tmp_path, "orders", ["id"])
     command = [sys.executable, "-m", "lakemirror.cli", "run", str(tmp_path), "--listen", address]
     ran = preloaded.run(command, capture_output=True, text=True)
     assert ran.returncode == 1 and "listen-failed" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_an_address_may_be_one_of_ipv6(tmp_path: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    declare(tmp_path, "orders", ["id"])
+    port = listen("[::1]:0", MirroredDatabase(tmp_path), "orders").rpartition(":")[2]
+    with urllib.request.urlopen(f"http://[::1]:{port}/livez", timeout=10) as answer:
+        assert answer.read() == b'{"alive": true}'

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import io
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -28,9 +31,13 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.auth.tokens import Tokens
+from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.sharing import file_links
 from lakemirror.service.sharing.file_predicates import files_that_may_match
 from lakemirror.service.sharing.profile import write_profile
+from lakemirror.service.sharing.response_format import client_of
+from lakemirror.service.sharing.shared_tables import SharedTable
+from lakemirror.service.sharing.table_queries import TableQueries
 
 BASE = "/delta-sharing"
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=deletionvectors,columnmapping,timestampntz"}
@@ -359,6 +366,23 @@ def test_a_table_made_again_has_another_etag(client: Reader, tmp_path: Path) -> 
     (tmp_path / "two/Tables/t").rename(shown / "Tables/t")
     answer = client.get(name, **{"If-None-Match": tag})
     assert answer.status == 200 and "price" in lines(answer)[1]["metaData"]["schemaString"]
+
+
+def test_what_is_kept_of_many_tables_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemirror.service.sharing.snapshots._MOST_LINES", 10)
+    load(tmp_path / "made", "t", 5, 4)
+    database = DatabaseEntry("id", "shop", tmp_path)
+    snapshots, queries = [], TableQueries()
+    for number in range(6):
+        shutil.copytree(tmp_path / "made/Tables/t", tmp_path / f"Tables/{number}")
+        shared = SharedTable("sales", "shop", str(number), database, f"Tables/{number}")
+        answer = queries.metadata(shared, client_of("responseformat=delta;readerfeatures=deletionvectors"), {})
+        assert len(list(answer.text(str, 0))) == 2
+        snapshots.append(weakref.ref(queries._snapshots.newest(shared)))
+    gc.collect()
+    alive = [each() for each in snapshots]
+    assert sum(each is not None for each in alive) <= 3, "tables of four files, of which ten may be in memory"
+    assert alive[-1] is not None
 
 
 def test_two_tables_of_one_name_are_never_taken_for_each_other(client: Reader) -> None:

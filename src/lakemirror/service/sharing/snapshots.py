@@ -19,7 +19,7 @@ from lakemirror.service.sharing.response_lines import FileLine, snapshot_lines
 from lakemirror.service.sharing.shared_tables import SharedTable
 
 _MOST_TABLES = 256
-_MOST_LINES = 50_000  # some 100 MB
+_MOST_LINES = 50_000  # of files, some 100 MB
 
 
 @dataclass
@@ -49,7 +49,8 @@ class Snapshots:
                 known.snapshot = before
             if before is None:
                 raise _dropped(table)
-            return before
+        self._keep_within_limits()
+        return before
 
     def at(self, table: SharedTable, version: int) -> Snapshot:
         """The table at a version. Refused 400 if there is no such version, or its log has been cleaned up."""
@@ -96,10 +97,15 @@ class Snapshots:
         with self._lock:
             total = 0
             for known in reversed(self._known.values()):
-                total += sum(len(lines) for lines in known.lines.values())
+                total += sum(len(lines) for lines in known.lines.values()) or _files_read(known.snapshot)
                 if total > _MOST_LINES:
                     known.lines = {}
                     known.snapshot = None
+
+
+def _files_read(snapshot: Snapshot | None) -> int:
+    """How many files of a snapshot are in memory: they are read at first use."""
+    return len(snapshot.files) if snapshot is not None and "files" in vars(snapshot) else 0
 
 
 def whole_log(table: SharedTable) -> Log:
