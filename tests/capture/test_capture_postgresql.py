@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.postgres import Postgres, execute
 from tests.table_rows import read_table
@@ -20,6 +21,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.capture_position import FilePosition, Position
 from lakemirror.publisher.capture.database_capture import Capture
 
 pytestmark = pytest.mark.skipif(
@@ -274,6 +276,17 @@ def test_one_capture_of_a_name_and_positions_that_are_lost(captured: Captured) -
     assert raised.value.code == "capture-position-lost"
     captured.finish("--reload", "all")
     captured.assert_equal()
+    with pytest.raises(LakemirrorError, match="another capture publishes into this database"):
+        Capture(Landing(captured.db), CaptureOptions(captured.url, name="other")).run()
+    execute(captured.url, f"drop publication {slot}", "insert into one values (4, 'd', 2, 'm')")
+    captured.finish()
+    captured.assert_equal()
+    ahead = FilePosition("postgresql", "lakemirror", Position(), Position(1 << 60), 1)
+    table = Landing(captured.db).table("two", ["id"], "public")
+    table.publish(table.take(pa.table({"id": pa.array([5], pa.int64())})), footer=ahead.footer())
+    with pytest.raises(LakemirrorError, match="as after a restore") as raised:
+        Capture(Landing(captured.db), CaptureOptions(captured.url)).run()
+    assert raised.value.code == "capture-position-lost"
 
 
 @pytest.mark.full

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from tests.postgres import BINARIES, NOT_INSTALLED, Postgres, execute
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.capture_position import TableState, write_state
 from lakemirror.publisher.capture.captured_tables import CapturedTables
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.source_check import Need, check
@@ -112,3 +114,48 @@ def test_tables_that_cannot_be_captured_stop_alone(postgres_server: Postgres, tm
     }  # fmt: skip
     execute(url, "alter table good drop constraint good_pkey")
     assert [table.name for table in captured().followed] == ["public.log"]
+
+
+def test_tables_that_the_role_may_not_capture_stop_alone(postgres_server: Postgres, tmp_path: Path) -> None:
+    url = postgres_server.database()
+    database = url.rpartition("/")[2]
+    role = f"owner_{database}"
+    execute(url, f"create role {role} login replication", f"grant create on database {database} to {role}",
+            f"create schema s; grant all on schema s to {role}", "create schema closed",
+            "create table s.unread (id int primary key)", "create table s.theirs (id int primary key)",
+            f"grant select on s.theirs to {role}", "create table closed.t (id int primary key)",
+            "create table closed.u (id int primary key)")  # fmt: skip
+    own = postgres_server.url(database, role)
+    execute(own, "create table s.mine (id int primary key)")
+    options = CaptureOptions(source=own)
+    with connected(options) as connection:
+        tables = CapturedTables(Landing(tmp_path), read_tables(connection, options), options)
+    assert [table.name for table in tables.followed] == ["s.mine"]
+    assert {error.code for error in tables.refused.values()} == {"capture-not-ready"}
+    statements = [need.statement for need in needs(own) if not need.is_advice]
+    assert len(set(statements)) == len(statements) and f"GRANT USAGE ON SCHEMA closed TO {role};" in statements
+    for key, error in tables.refused.items():
+        assert error.hint.removeprefix("Run in the source: ") in statements, key
+
+
+def test_a_landing_zone_has_one_capture(postgres_server: Postgres, tmp_path: Path) -> None:
+    url = postgres_server.database()
+    execute(url, "create table t (id int primary key)", 'create table "T t" (id int primary key)')
+    options = CaptureOptions(source=url)
+
+    def captured() -> CapturedTables:
+        with connected(options) as connection:
+            return CapturedTables(Landing(tmp_path), read_tables(connection, options), options)
+
+    tables = captured()
+    tables.require_own(None, options)
+    tables.require_own({"slot": options.slot}, options)
+    with pytest.raises(LakemirrorError, match="another capture publishes into this database: lakemirror_x"):
+        tables.require_own({"slot": "lakemirror_x"}, options)
+    write_state(tables[("public", "t")].landing.place, TableState("postgresql", "other", "streaming"))
+    with pytest.raises(LakemirrorError, match="database: other"):
+        captured().require_own({"slot": options.slot}, options)
+    assert tables.named(["all"]) == {"public.t", "public.T t"}
+    assert tables.named(['public."T t"', "public.t"]) == {"public.t", "public.T t"}
+    with pytest.raises(LakemirrorError, match="is no table of this capture"):
+        tables.named(["public.x"])

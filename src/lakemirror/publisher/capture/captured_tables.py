@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from lakemirror.errors import TableError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import LOADING, STOPPED, STREAMING, TableState, read_state, stopped
 from lakemirror.publisher.capture.change_folding import TableShape
@@ -68,6 +69,34 @@ class CapturedTables:
 
     def __getitem__(self, table: Table) -> CapturedTable:
         return self._tables[table]
+
+    def named(self, names: Iterable[str]) -> set[str]:
+        """The names, `schema.table`, of the tables that these name, as they are or quoted as in SQL; `all`: all.
+
+        `input-invalid` for one that is no table of this capture.
+        """
+        known = {name: table.name for table in self for name in (table.name, table.source.qualified)}
+        found = set(known.values()) if "all" in names else set()
+        for name in set(names) - {"all"}:
+            if name not in known:
+                raise LakemirrorError(
+                    "input-invalid", f"{name} is no table of this capture", hint="Name it as SCHEMA.TABLE."
+                )
+            found.add(known[name])
+        return found
+
+    def require_own(self, said: Mapping[str, Any] | None, options: CaptureOptions) -> None:
+        """`capture-taken` where another capture publishes into the landing zone. `said`: its `_capture.json`."""
+        others = {table.state.name for table in self if table.state is not None} - {options.name}
+        if said is not None and said.get("slot") != options.slot:
+            others.add(str(said.get("slot") or said.get("name")))
+        if others:
+            raise LakemirrorError(
+                "capture-taken",
+                f"another capture publishes into this database: {', '.join(sorted(others))}",
+                hint="Give this one a database of its own; if the other one has ended for good, delete each "
+                "_capture.json below Files/LandingZone.",
+            )
 
     @property
     def unnamed(self) -> set[Table]:

@@ -173,12 +173,12 @@ class ChangeHandler:
             if not due:
                 return False
             try:
-                self._state.write(self.committed, self._streams)
+                self._state.write(max(self.committed, self._state.said), self._streams)
             except LakemirrorError as error:
                 if not error.retry:
                     raise
                 return False
-        return True
+        return self.committed > 0  # before the first end of a transaction, Debezium would confirm a place within one
 
     def _columns_of(self, group: Group) -> tuple[EventColumn, ...]:
         """The columns that a schema names, kept as long as the schema stays the same."""

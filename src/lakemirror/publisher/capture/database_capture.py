@@ -88,7 +88,7 @@ class Capture:
         self._told: set[str] = set()
         self._reloaded: set[str] = set()
         self._zone = landing.folder(LANDING_ZONE)
-        self._reload = set(options.reload)
+        self._wanted, self._reload = options.reload, set[str]()
         self._cuts = SourceCuts(landing.folder(CUTS), cut, tell)
 
     def stop(self) -> None:
@@ -121,6 +121,9 @@ class Capture:
         with PostgresSource(self._options, self._stop.is_set) as source, source.asking():
             log = source.log
             tables = CapturedTables(self._landing, source.tables(), self._options)
+            tables.require_own(read_zone_state(self._zone), self._options)
+            if self._wanted:
+                self._reload, self._wanted = tables.named(self._wanted), ()
             self._mark(log, tables)
             slot = self._slot(log, tables)
             if once and self._until is None:
@@ -147,8 +150,6 @@ class Capture:
 
         A table that was not in the publication has changes that nobody has seen: it was made again, or was left out.
         """
-        if "all" in self._reload:
-            self._reload = {table.name for table in tables}
         published = log.published()
         for table in tables:
             error = tables.refused.get(table.key)
@@ -187,12 +188,14 @@ class Capture:
         `capture-position-lost` where tables stream and the source has no longer what follows their position.
         """
         found, streaming = self._idle_slot(log), tables.streaming
-        if found is not None and found.wal_status != LOST:
+        if found is not None and found.wal_status != LOST and log.has_publication():
             said = read_zone_state(self._zone)
             positions = [newest_position(table.landing.place).position for table in tables]
             newest = max([at.last.lsn for at in positions if at is not None], default=0)
             if streaming and said is not None and found.confirmed > max(newest, said["position"]):
                 raise _lost("another program has read the slot", streaming)
+            if streaming and newest > log.now():
+                raise _lost("it is older than what was published, as after a restore", streaming)
             return found
         if streaming:
             raise _lost("the slot is gone" if found is None else "the source has deleted its log", streaming)

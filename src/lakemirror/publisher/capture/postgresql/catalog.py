@@ -34,7 +34,22 @@ select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.rel
                  else coalesce(pg_relation_filenode(p.relid), p.relid)::int8 end)
         from pg_partition_tree(c.oid) p join pg_inherits i on i.inhrelid = p.relid
         join pg_attribute a on a.attrelid = p.relid and a.attname = 'tableoid'
-        where c.relkind = 'p' and p.level > 0)
+        where c.relkind = 'p' and p.level > 0),
+       case when not has_schema_privilege(n.oid, 'usage')
+            then array[format('the role %I may not use the schema', current_user),
+                       format('GRANT USAGE ON SCHEMA %I TO %I;', n.nspname, current_user)]
+            when not has_table_privilege(c.oid, 'select') or exists (
+                 select 1 from pg_partition_tree(c.oid) p where not has_table_privilege(p.relid, 'select'))
+            then array[format('the role %I may not read it, or a partition of it', current_user),
+                       format('GRANT SELECT ON %I.%I TO %I;', n.nspname, c.relname, current_user)]
+            when not pg_has_role(c.relowner, 'usage') and not exists (
+                 select 1 from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+                 where r.prrelid = c.oid and p.pubname = '{slot}')
+            then array[format('only its owner may publish its changes, %I', pg_get_userbyid(c.relowner)),
+                       format('GRANT %I TO %I;', pg_get_userbyid(c.relowner), current_user)]
+            when row_security_active(c.oid)
+            then array[format('policies hide rows from the role %I', current_user),
+                       format('ALTER ROLE %I BYPASSRLS;', current_user)] end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't'
   and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
@@ -92,8 +107,10 @@ class SourceTable:
 
 def read_tables(connection: Connection[Any], options: CaptureOptions) -> tuple[SourceTable, ...]:
     """The tables that the options name, in order of their names; `setting-invalid` for a type that is none."""
-    values = value_options(options)
-    found = [row for row in connection.execute(_TABLES).fetchall() if _is_wanted(row[1], row[2], row[3], options)]
+    values, query = value_options(options), _TABLES.replace("{slot}", options.slot)
+    found = [
+        row for row in connection.execute(query.encode()).fetchall() if _is_wanted(row[1], row[2], row[3], options)
+    ]
     columns = _read_columns(connection, [row[0] for row in found])
     return tuple(_table(row, columns[row[0]], values, options) for row in found)
 
@@ -124,7 +141,7 @@ def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mappin
 def _table(
     row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], values: ValueOptions, options: CaptureOptions
 ) -> SourceTable:
-    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts = row
+    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, denied = row
     key = tuple(key or ())
     kept, left_out, numbers = [], [], {}
     for column, is_generated, *kind, place in columns:
@@ -140,7 +157,7 @@ def _table(
         schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
     )
     inserts_only = matches(schema, name, qualified, options.insert_only)
-    problem = _problem(table, is_unlogged, identity, inserts_only)
+    problem = _problem(table, is_unlogged, identity, inserts_only) or _denied(table, denied)
     return replace(table, problem=problem)
 
 
@@ -192,6 +209,14 @@ def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only:
             column=refused.name,
         )
     return None
+
+
+def _denied(table: SourceTable, why: list[str] | None) -> TableError | None:
+    """Why the role may not capture the table, with the statement that helps."""
+    if why is None:
+        return None
+    named = f"{table.schema}.{table.name}"
+    return TableError("capture-not-ready", f"{named}: {why[0]}", hint=f"Run in the source: {why[1]}", table=named)
 
 
 __all__ = ["SourceTable", "read_tables", "value_options"]

@@ -34,7 +34,7 @@ class ChangeLog:
 
     def make(self) -> SlotReport:
         """Makes the publication, empty, and the slot behind it, so that every change in the slot can be decoded."""
-        if self._one("select 1 from pg_publication where pubname = %s", self._slot) is None:
+        if not self.has_publication():
             self._run(f'create publication "{self._slot}" with (publish_via_partition_root = true)')
         found = self.slot()
         if found is None:
@@ -46,6 +46,10 @@ class ChangeLog:
             found = self.slot()
         assert found is not None
         return found
+
+    def has_publication(self) -> bool:
+        """True if the publication is there: without it the slot cannot be read."""
+        return self._one("select 1 from pg_publication where pubname = %s", self._slot) is not None
 
     def published(self) -> set[tuple[str, str]]:
         """The tables of the publication: of others the slot has no changes."""

@@ -67,7 +67,8 @@ def check(connection: Connection[Any], options: CaptureOptions) -> list[Need]:
     found += _of_role(connection, options)
     if not tables:
         found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
-    return [*found, *_of_tables(connection, options, tables)]
+    found += _of_tables(connection, options, tables)
+    return list({need.statement: need for need in found}.values())  # one statement once
 
 
 def _of_server(connection: Connection[Any]) -> Iterator[Need]:
