@@ -35,7 +35,7 @@ ENGINE: Mapping[str, str] = {
     "max.batch.size": "16384",
     "max.queue.size": "32768",
     "max.queue.size.in.bytes": str(64 << 20),
-    "poll.interval.ms": "20",
+    "poll.interval.ms": "50",
     "record.processing.order": "ORDERED",
 }
 """Properties of every capture: values as plain JSON, transactions marked, no snapshot, no retries of its own."""
