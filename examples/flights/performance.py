@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MINE = "mirrored-by-lakemirror-demo"  # a file that marks a folder made by the demo
+_BY_TASKS: dict[str, Any] = {"engine": "spark", "spark_from_bytes": 1}
+"""Spark's tasks do every batch. By default its driver does what is under 32 MiB, as all batches here are."""
+
 _PACE = 0.03  # seconds between two files: the year takes about fifteen, so that the mirror works while files arrive
 _PATIENCE = 600.0  # seconds without any progress after which the demo gives up
 
@@ -100,7 +104,7 @@ class _Jobs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if isinstance(record.args, tuple) and len(record.args) == 3:
             description, units, seconds = record.args
-            step = str(description).rpartition(": ")[2]
+            step = re.sub(r": \d+ .*", "", str(description)).rpartition(": ")[2]  # without what the job was given
             count, all_units, all_seconds = self.steps.get(step, (0, 0, 0.0))
             self.steps[step] = (count + 1, all_units + int(str(units)), all_seconds + float(str(seconds)))
 
@@ -120,7 +124,7 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
         f"Publishing a year of flights into {folder}/{LANDING_ZONE}, mirroring it into {folder}/Tables", style="bold"
     )
     steps = list(source.steps())
-    database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, "engine": "spark", **settings})
+    database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, **_BY_TASKS, **settings})
     begun = time.monotonic()
     console.print("Starting Spark")
     session = spark_session.start(database.settings)
@@ -207,11 +211,11 @@ def _as_backlog(source: FlightsSource, steps: list[Step], folder: Path, session:
         (published / LANDING_ZONE).mkdir(parents=True)
         for step in steps:
             source.publish(published, step)
-        for engine in ("spark", "local"):
+        for engine, chosen in (("spark", _BY_TASKS), ("local", {"engine": "local"})):
             database = Path(place, engine)
             shutil.copytree(published, database)
             begun = time.monotonic()
-            result = MirroredDatabase(database, spark=session, engine=engine).sync()
+            result = MirroredDatabase(database, spark=session, **chosen).sync()
             seconds[engine] = time.monotonic() - begun
             if result.failed:
                 raise next(iter(result.failed.values()))
