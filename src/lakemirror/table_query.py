@@ -34,11 +34,11 @@ _COPY = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parque
 
 @dataclass(frozen=True)
 class QueriedTable:
-    """One table of a query. `version` None: it had no row at the cut. `reason`: why the query cannot read it."""
+    """One table of a query. `reason`: why the query cannot read it; empty where it can."""
 
     name: str
     path: str
-    version: int | None
+    version: int
     reason: str = ""
 
 
@@ -58,6 +58,10 @@ def tables_to_query(database: str | os.PathLike[str] | Place, cut: str = "") -> 
         QueriedTable(name, found[name].path, version, _reason(found[name].path, version))
         for name, version in versions.items()
         if name in found
+    ] + [
+        QueriedTable(table.name, table.path, 0, f"cut {cut} has no version of it")
+        for table in found.values()
+        if table.name not in versions
     ]
 
 

@@ -336,3 +336,20 @@ def test_a_footer_says_where_its_file_ends(tmp_path: Path) -> None:
     found = newest_position(stream.table.place)
     assert found.number == 1
     assert found.position == FilePosition("postgresql", "lakemirror", Position(10, 1), Position(10, 2), 3, True)
+
+
+def test_columns_that_change_and_change_back_within_a_batch_keep_the_order_of_events() -> None:
+    """A batch comes grouped by columns: all events with the first columns, then all with the second."""
+    other = (*COLUMNS, EventColumn("w", pa.string()))
+    first = [event("u", None, row(1, "one"), transaction=7, order=1), event("u", None, row(1, "three"), transaction=9)]
+    second = [event("u", None, row(1, "two"), transaction=8), event("u", None, row(1, "last"), transaction=9, order=2)]
+    pending = PendingChanges()
+    for columns, lines in ((COLUMNS, first), (other, second)):
+        pending.add([TableEvents("public", "t", columns, events(*lines))], ())
+    pending.add((), [Ended(number, number, 0) for number in (7, 8, 9)])
+    complete, _ = pending.take_complete()
+    parts = complete["public", "t"]
+    assert [part.columns for part in parts] == [COLUMNS, other, COLUMNS, other]
+    assert [value for part in parts for value in part.rows["after"].combine_chunks().field("v").to_pylist()] == [
+        "one", "two", "three", "last",
+    ]  # fmt: skip

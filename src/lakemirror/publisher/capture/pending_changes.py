@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,7 +41,7 @@ class PendingChanges:
         complete: dict[Table, list[TableEvents]] = {}
         for table, parts in list(self._events.items()):
             done, still = [], []
-            for part in _joined(parts):
+            for part in _joined(_in_order(parts, numbers)):
                 found = commits.take(pc.index_in(part.rows["transaction"], value_set=numbers).combine_chunks())
                 count = len(found) - found.null_count
                 if count:
@@ -55,7 +56,8 @@ class PendingChanges:
 
     def open(self) -> dict[Table, list[TableEvents]]:
         """Events of the transaction that has not ended; neighbours of the same columns are in one."""
-        return {table: _joined(parts) for table, parts in self._events.items()}
+        none = pa.array([], pa.int64())
+        return {table: _joined(_in_order(parts, none)) for table, parts in self._events.items()}
 
     def keep(self, table: Table, events: list[TableEvents]) -> None:
         """Replaces the events of a table."""
@@ -67,6 +69,27 @@ class PendingChanges:
     def forget(self, table: Table) -> None:
         """Drops the events of a table."""
         self._events.pop(table, None)
+
+
+def _in_order(parts: list[TableEvents], ended: pa.Array) -> list[TableEvents]:
+    """The same events in the order of the stream. `ended`: the transactions that have ended, in their order.
+
+    A batch comes grouped by the columns of its events. Where a table's columns change and change back within one
+    batch, the parts overlap, and are cut where the columns change.
+    """
+    lengths = [each.rows.num_rows for each in parts]
+    part = np.repeat(np.arange(len(parts)), lengths)
+    begins = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+    rows = pa.concat_tables([each.rows.select(["transaction", "order"]) for each in parts]).combine_chunks()
+    rank = pc.fill_null(pc.index_in(rows["transaction"], value_set=ended), len(ended))
+    places = np.lexsort((np.asarray(rows["order"]), np.asarray(rank)))
+    if (np.diff(places) > 0).all():
+        return parts
+    cuts = np.flatnonzero(np.diff(part[places])) + 1
+    return [
+        replace(parts[part[some[0]]], rows=parts[part[some[0]]].rows.take(pa.array(some - begins[some])))
+        for some in np.split(places, cuts)
+    ]
 
 
 def _joined(parts: list[TableEvents]) -> list[TableEvents]:
