@@ -145,6 +145,7 @@ def at(folder: Path, columns: dict[str, str], **more: Any) -> Mirror:
         (["a"], 2, "neither an update nor an upsert"),
         (["K"], 4, "names the key column 'K'"),
         (["z"], 4, "names 'z', which is no column"),
+        ([ROW_MARKER], 4, "which is no column"),
         ([None], 4, "names NULL"),
         ("a", 4, "is not a list"),
         ('{"a": 1}', 4, "is not a list"),

@@ -64,7 +64,7 @@ def failing(options: CaptureOptions) -> Iterator[None]:
             raise
         if not isinstance(error, OSError) and type(error).__module__ == "builtins":
             raise
-        said = str(error).strip()
+        said = " ".join(str(error).split())  # one line, as every message is
     raise LakemirrorError("capture-source-failed", shown(said, options))
 
 
