@@ -249,6 +249,15 @@ class Members:
     def wrong(self, name: str, value: Any, why: str) -> TableError:
         return invalid(self.file, f"{self.path}{name} {why}, not {shown(value)}")
 
+    def __contains__(self, name: str) -> bool:
+        """True where the member is there, was not taken, and is not null."""
+        return self._values.get(name.lower(), ("", None))[1] is not None
+
+    def refuse_rest(self) -> None:
+        """TableError `metadata-invalid` for a member that nobody took."""
+        for name, _ in self._values.values():
+            raise invalid(self.file, f"has an option that is not known: {clean(self.path + name[:100])}")
+
     def warn_of_rest(self) -> None:
         for name, _ in self._values.values():
             message = (

@@ -23,6 +23,7 @@ from lakemirror.landing_zone.forgiving_json import (
     shown,
 )
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
+from lakemirror.landing_zone.table_options import NO_OPTIONS, TableOptions, parse_options
 
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
@@ -64,6 +65,7 @@ class TableMetadata:
 
     `delimited` is None for Parquet. `columns` is empty where nothing is declared: every column is a string then.
     `renames`: the publisher renames complete files into place, so that delimited text need not be watched.
+    `options`: what is asked under `lakemirror` of deletes, order and history.
     `file` is where it was read, empty where there was none.
     """
 
@@ -78,6 +80,7 @@ class TableMetadata:
     columns: tuple[DeclaredColumn, ...] = ()
     file: str = field(default="", compare=False)
     renames: bool = False
+    options: TableOptions = NO_OPTIONS
 
 
 def parse_metadata(data: bytes, file: str) -> TableMetadata:
@@ -161,21 +164,19 @@ def _metadata(members: Members) -> TableMetadata:
         if format_ == "DelimitedText":
             raise invalid(file, "lacks fileExtension, which DelimitedText needs")
         extension = "csv" if format_ == "CSV" else "parquet"
-    renames = _renames(members.inner("lakemirror"))
+    ours = members.inner("lakemirror")
+    renames = _renames(ours)
+    options = parse_options(ours, keys)
     members.warn_of_rest()
     warnings = tuple(capped(members.warnings))
     return TableMetadata(
-        keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file, renames
+        keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file, renames, options
     )
 
 
 def _renames(members: Members | None) -> bool:
     """True where the publisher says that it renames complete files into place: `"complete": "rename"`."""
-    if members is None:
-        return False
-    found = members.choice("complete", ("rename", "unchanged"), "unchanged") == "rename"
-    members.warn_of_rest()
-    return found
+    return members is not None and members.choice("complete", ("rename", "unchanged"), "unchanged") == "rename"
 
 
 def _key_columns(members: Members) -> tuple[str, ...]:

@@ -1,0 +1,137 @@
+"""What a publisher or an operator may ask of one table beside its keys: deletes, order, history (`"lakemirror"` in
+`_metadata.json`).
+
+Here a name that is not known is an error, not a warning: a misspelt option would silently change what rows mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
+
+HARD, SOFT, IGNORE = "hard", "soft", "ignore"
+CURRENT, CHANGES, SCD2 = "current", "changes", "scd2"
+LATE_DAYS = 7
+_SUFFIXES = {CHANGES: "__changes", SCD2: "__history"}
+
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    """A second table of a table folder. `mode`: CHANGES (every change as it came) or SCD2 (versions with intervals).
+
+    `name`: the whole name of the table as declared; empty: the default. `track`: the columns whose changes begin a new
+    version; empty: all but the sequence.
+    """
+
+    mode: str
+    name: str = ""
+    track: tuple[str, ...] = ()
+
+    def table(self, mirrored: str) -> str:
+        """The name of the second table; `mirrored` is that of the mirrored table, without its schema."""
+        return self.name or f"{mirrored}{_SUFFIXES[self.mode]}"
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options of a table (history.md). The defaults are what a table without options is.
+
+    `deletes`: HARD, SOFT or IGNORE. `sequence`: the columns that order the changes of a key; empty: files and rows do.
+    `late_days`: for so long, what a late change needs is remembered. `history`: the tables beside the mirrored one.
+    """
+
+    deletes: str = HARD
+    sequence: tuple[str, ...] = ()
+    late_days: int = LATE_DAYS
+    history: tuple[HistoryOptions, ...] = ()
+
+
+NO_OPTIONS = TableOptions()
+
+
+def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> TableOptions:
+    """The options under `lakemirror`; what else is there has been taken already. TableError `metadata-invalid`."""
+    if members is None:
+        return NO_OPTIONS
+    deletes = members.choice("deletes", (HARD, SOFT, IGNORE), HARD)
+    sequence = _columns(members, "sequence")
+    late_days = _days(members, "late_days")
+    history = _histories(members)
+    members.refuse_rest()
+    if late_days is not None and not sequence:
+        raise invalid(members.file, "lakemirror.late_days has no meaning without lakemirror.sequence")
+    for option, needs in (("sequence", bool(sequence)), ("history", any(each.mode == SCD2 for each in history))):
+        if needs and not key_columns:
+            raise invalid(members.file, f"lakemirror.{option} needs keyColumns: without keys no two rows are one")
+    if deletes != HARD and not key_columns:
+        raise invalid(members.file, f"lakemirror.deletes {shown(deletes)} needs keyColumns")
+    return TableOptions(deletes, sequence, late_days or LATE_DAYS, history)
+
+
+def _days(members: Members, option: str) -> int | None:
+    value = members.take(option)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 36500 or value != int(value):
+        raise members.wrong(option, value, "must be a whole number of days from 1 to 36500")
+    return int(value)
+
+
+def _columns(members: Members, option: str) -> tuple[str, ...]:
+    """One column, or a list of them."""
+    value = members.take(option)
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) and not isinstance(value, JsonObject) else [value]
+    if not names or not all(is_text(name) and name.strip() for name in names):
+        raise members.wrong(option, value, "must name a column, or be a list of column names")
+    if len({name.lower() for name in names}) < len(names):
+        raise members.wrong(option, value, "names a column twice")
+    return tuple(names)
+
+
+def _histories(members: Members) -> tuple[HistoryOptions, ...]:
+    """A mode, an object, or a list of them."""
+    value = members.take("history")
+    if value is None:
+        return ()
+    items = value if isinstance(value, list) and not isinstance(value, JsonObject) else [value]
+    found: list[HistoryOptions] = []
+    for number, item in enumerate(items):
+        inner = item if isinstance(item, JsonObject) else JsonObject([("mode", item)])
+        found.append(_history(members.wrap(f"history[{number}]" if len(items) > 1 else "history", inner)))
+    if len({each.mode for each in found}) < len(found):
+        raise members.wrong("history", [each.mode for each in found], "has a mode twice")
+    named = [each.name.lower() for each in found if each.name]
+    if len(set(named)) < len(named):
+        raise members.wrong("history", named, "gives two tables one name")
+    return tuple(found)
+
+
+def _history(members: Members) -> HistoryOptions:
+    if "mode" not in members:
+        raise members.wrong("mode", None, f'must be "{CHANGES}" or "{SCD2}"')
+    mode = members.choice("mode", (CHANGES, SCD2), CHANGES)
+    track = _columns(members, "track")
+    name = members.text("name")
+    members.refuse_rest()
+    if name is not None and not name.strip():
+        raise members.wrong("name", name, "must be the name of a table")
+    if track and mode != SCD2:
+        raise members.wrong("track", list(track), f'has a meaning for the mode "{SCD2}" alone')
+    return HistoryOptions(mode, name or "", track)
+
+
+__all__ = [
+    "CHANGES",
+    "CURRENT",
+    "HARD",
+    "IGNORE",
+    "NO_OPTIONS",
+    "SCD2",
+    "SOFT",
+    "HistoryOptions",
+    "TableOptions",
+    "parse_options",
+]

@@ -1,0 +1,67 @@
+"""Options of a table under `lakemirror` in `_metadata.json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.metadata import parse_metadata
+from lakemirror.landing_zone.table_options import CHANGES, SCD2, HistoryOptions, TableOptions
+
+
+def options(ours: Any, keys: list[str] | None = None) -> TableOptions:
+    content = {"keyColumns": ["id"] if keys is None else keys, "lakemirror": ours}
+    return parse_metadata(json.dumps(content).encode(), "orders/_metadata.json").options
+
+
+def test_a_table_without_options_is_the_default() -> None:
+    assert options({}) == options({"complete": "rename"}) == TableOptions()
+
+
+def test_every_option() -> None:
+    found = options(
+        {"deletes": "soft", "sequence": "at", "late_days": 3, "history": {"mode": "scd2", "track": ["a", "b"]}}
+    )
+    assert found == TableOptions("soft", ("at",), 3, (HistoryOptions(SCD2, "", ("a", "b")),))
+    assert options({"sequence": ["at", "n"]}).sequence == ("at", "n")
+
+
+def test_histories_by_mode_object_or_list() -> None:
+    assert options({"history": "changes"}).history == (HistoryOptions(CHANGES),)
+    found = options({"history": ["changes", {"mode": "scd2", "name": "orders_versions"}]}).history
+    assert [each.table("orders") for each in found] == ["orders__changes", "orders_versions"]
+    assert HistoryOptions(SCD2).table("orders") == "orders__history"
+    assert options({"history": "changes"}, keys=[]).history
+
+
+@pytest.mark.parametrize(
+    ("ours", "says"),
+    [
+        ({"delets": "soft"}, "lakemirror.delets"),
+        ({"deletes": "gone"}, "lakemirror.deletes"),
+        ({"sequence": 3}, "lakemirror.sequence"),
+        ({"sequence": ["a", "A"]}, "names a column twice"),
+        ({"late_days": 3}, "without lakemirror.sequence"),
+        ({"sequence": "a", "late_days": 0}, "lakemirror.late_days"),
+        ({"history": "scd3"}, "history.mode"),
+        ({"history": {}}, "history.mode"),
+        ({"history": {"mode": "changes", "track": ["a"]}}, "history.track"),
+        ({"history": {"mode": "scd2", "tracks": ["a"]}}, "history.tracks"),
+        ({"history": ["scd2", "scd2"]}, "mode twice"),
+        ({"history": [{"mode": "scd2", "name": "X"}, {"mode": "changes", "name": "x"}]}, "one name"),
+    ],
+)
+def test_a_wrong_option_names_itself(ours: Any, says: str) -> None:
+    with pytest.raises(TableError) as failed:
+        options(ours)
+    assert failed.value.code == "metadata-invalid"
+    assert says in failed.value.message
+
+
+@pytest.mark.parametrize("ours", [{"sequence": "a"}, {"history": "scd2"}, {"deletes": "soft"}, {"deletes": "ignore"}])
+def test_what_needs_keys_is_refused_without_them(ours: Any) -> None:
+    with pytest.raises(TableError, match="needs keyColumns"):
+        options(ours, keys=[])
