@@ -5,6 +5,7 @@ In these tests a row is (key, time, tracked value, untracked value), and all eve
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any, NamedTuple
 
@@ -157,7 +158,7 @@ def test_without_a_sequence_events_are_in_their_order_and_times_increase(seed: i
         table.apply(batch)
     assert table.by_key() == plain(events, sequenced=False), f"seed {seed}: {events}"
     for versions in table.by_key().values():
-        for one, other in zip(versions, versions[1:], strict=False):
+        for one, other in itertools.pairwise(versions):
             assert one.start < one.end <= other.start
 
 
