@@ -69,6 +69,17 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     return TableOptions(deletes, sequence, late_days or LATE_DAYS, history)
 
 
+def check_built(options: TableOptions, file: str) -> None:
+    """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
+    asked = {
+        f"lakemirror.deletes {shown(options.deletes)}": options.deletes != HARD,
+        "lakemirror.sequence": bool(options.sequence),
+        **{f"lakemirror.history {shown(each.mode)}": True for each in options.history},
+    }
+    for option in (each for each, is_asked in asked.items() if is_asked):
+        raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")
+
+
 def _days(members: Members, option: str) -> int | None:
     value = members.take(option)
     if value is None:
@@ -133,5 +144,6 @@ __all__ = [
     "SOFT",
     "HistoryOptions",
     "TableOptions",
+    "check_built",
     "parse_options",
 ]
