@@ -208,7 +208,7 @@ class HistoryModel:
         open_: dict[str, Any] | None = None
         for event, at in self._placed(events):
             if event.marker != DELETE and open_ is not None and self._is_same(open_, event.row):
-                open_ |= event.row
+                open_ |= {name: event.row.get(name) for name in self.columns}
                 continue
             if open_ is not None:
                 open_[END_AT] = at
