@@ -311,7 +311,9 @@ class Scheduler:
                     return Again(0.0, look)
                 self._waiting.pop(name, None)
                 if not look.pending.behind:
-                    replicator.tidy_up(done.version, self._engines.index_keys)
+                    begun = time.monotonic()
+                    if merged := replicator.tidy_up(done.version, self._engines.index_keys):
+                        self.tables.maintained("Compact", replicator.target, time.monotonic() - begun, merged)
         if replicator.quarantine(look, look.error):
             return Again(0.0)
         if look.error is not None:
