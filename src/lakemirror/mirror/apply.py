@@ -36,6 +36,7 @@ from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
+from lakemirror.mirror.table_log import TableLog
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
@@ -60,6 +61,15 @@ class Applied:
     engine_reason: str = ""
     seconds: float = 0.0
     also: tuple[Applied, ...] = ()
+
+    @property
+    def logged(self) -> TableLog:
+        """What the table's log then says."""
+        manifest = self.manifest
+        return TableLog(
+            self.position, manifest, manifest.key_columns, manifest.detection, version=self.version,
+            history=manifest.history,
+        )  # fmt: skip
 
 
 class Written(NamedTuple):

@@ -44,7 +44,7 @@ from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
 from lakemirror.mirror.table_log import LogCache
 from lakemirror.mirror.table_rules import rules_of
-from lakemirror.mirror.target_plans import as_logged, history_after, plan_targets
+from lakemirror.mirror.target_plans import history_after, plan_targets
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
@@ -252,7 +252,7 @@ class Replicator:
 
     def _after(self, view: View, done: Applied) -> View:
         """What is left of a view after an apply."""
-        table = as_logged(done)
+        table = done.logged
         if done.batch.rejected is not None:
             view = replace(view, pending=view.pending.until(done.batch.rejected))
         files = tuple(item.file for item in done.batch.files)

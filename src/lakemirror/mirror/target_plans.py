@@ -45,7 +45,7 @@ from lakemirror.mirror.planner import (
     row_work,
 )
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
-from lakemirror.mirror.table_log import HISTORY_PROPERTY, LogCache, TableLog
+from lakemirror.mirror.table_log import HISTORY_PROPERTY, LogCache
 from lakemirror.mirror.table_rules import TableRules
 
 _LISTS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
@@ -102,15 +102,6 @@ def view_of(view: View, table: HistoryTable) -> View:
     )  # fmt: skip
 
 
-def as_logged(done: Applied) -> TableLog:
-    """What the log of a table says after an apply."""
-    manifest = done.manifest
-    return TableLog(
-        done.position, manifest, manifest.key_columns, manifest.detection, version=done.version,
-        history=manifest.history,
-    )  # fmt: skip
-
-
 def history_after(
     tables: Sequence[HistoryTable], done: Applied, uri: Callable[[str], str], log_of: Callable[[str], LogCache]
 ) -> tuple[HistoryTable, ...]:
@@ -123,7 +114,7 @@ def history_after(
             with suppress(OSError, LakemirrorError):  # without a log, the next step is a conflict
                 log = log_of(table.target).read()
             files = [item.file for item in its.batch.files]
-            table = table.after(files, as_logged(its), uri(table.target), log)
+            table = table.after(files, its.logged, uri(table.target), log)
         found.append(table)
     return tuple(found)
 
@@ -188,4 +179,4 @@ def _check_no_constraint(target: Target, table: HistoryTable) -> None:
         )
 
 
-__all__ = ["as_logged", "history_after", "plan_targets", "view_of"]
+__all__ = ["history_after", "plan_targets", "view_of"]
