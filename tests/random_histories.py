@@ -26,6 +26,9 @@ from hypothesis import strategies as st
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 from lakemirror.publisher import Landing, LandingTable
+from lakemirror.storage import LocalStorage
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
 from tests.history_model import (
     APPLY_TIME,
     DELETE,
@@ -148,10 +151,10 @@ def _with_rows_for_partial_ones(story: Story) -> tuple[ChangeFile, ...]:
     return tuple(files)
 
 
-def play(story: Story, *, spark: Any = None, check: Any = None, **settings: Any) -> None:
-    """Publishes the story, with passes in between, and compares every table with the model.
+def play(story: Story, *, spark: Any = None, **settings: Any) -> None:
+    """Publishes the story, with passes in between, and compares every table with the model, and by `verify`.
 
-    `check`: called with the database at the end. Skips the test where this version refuses the options.
+    Skips the test where this version refuses the options.
     """
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
@@ -168,8 +171,8 @@ def play(story: Story, *, spark: Any = None, check: Any = None, **settings: Any)
                         pytest.skip(error.message)
                     raise error
         compare(database, story, begun)
-        if check is not None:
-            check(database)
+        report = verify_database(LocalStorage(database), (), Options(against_files=True, threads=1))
+        assert not [each for each in report.findings if each.code != "verify-not-compared"], report.findings
     finally:
         shutil.rmtree(place)
 
