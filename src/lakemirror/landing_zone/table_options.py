@@ -7,12 +7,14 @@ Here a name that is not known is an error, not a warning: a misspelt option woul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2 = "current", "changes", "scd2"
 LATE_DAYS = 7
+OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history"}
 
 
@@ -48,6 +50,27 @@ class TableOptions:
 
 
 NO_OPTIONS = TableOptions()
+
+
+def as_declared(options: TableOptions) -> dict[str, Any]:
+    """The options as `_metadata.json` has them; what is the default is left out."""
+    found: dict[str, Any] = {}
+    if options.deletes != HARD:
+        found["deletes"] = options.deletes
+    if options.sequence:
+        found["sequence"] = list(options.sequence)
+    if options.late_days != LATE_DAYS:
+        found["late_days"] = options.late_days
+    if options.history:
+        found["history"] = [
+            {
+                "mode": each.mode,
+                **({"name": each.name} if each.name else {}),
+                **({"track": list(each.track)} if each.track else {}),
+            }
+            for each in options.history
+        ]
+    return found
 
 
 def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> TableOptions:
@@ -140,10 +163,12 @@ __all__ = [
     "HARD",
     "IGNORE",
     "NO_OPTIONS",
+    "OPTION_NAMES",
     "SCD2",
     "SOFT",
     "HistoryOptions",
     "TableOptions",
+    "as_declared",
     "check_built",
     "parse_options",
 ]
