@@ -1,4 +1,4 @@
-"""Three engines share 300 tables; two are killed and others come: each change is applied once, soon after each death."""
+"""Three engines share 300 tables, two are killed and others come: each change is applied once, soon after a death."""
 
 from __future__ import annotations
 
