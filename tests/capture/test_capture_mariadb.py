@@ -166,6 +166,7 @@ def follow_and_kill(captured: Captured, seed: int, kills: int, restart: Callable
     captured.assert_equal()
 
 
+@pytest.mark.full
 def test_tables_equal_a_mariadb_through_kills(captured: Captured) -> None:
     follow_and_kill(captured, random.randrange(10**6), 2)
 
@@ -202,6 +203,7 @@ def test_a_load_that_is_killed_begins_anew(captured: Captured) -> None:
     captured.assert_equal()
 
 
+@pytest.mark.full
 def test_what_happens_while_a_mariadb_is_followed(captured: Captured) -> None:
     """New tables, changed columns, a table that is made again, an update without a key: each table by itself."""
     url = captured.url

@@ -14,6 +14,7 @@ from tests.table_rows import read_table
 PAGE = "how-to/mirror-a-mariadb-database"
 
 
+@pytest.mark.full
 def test_every_line_of_the_page_about_mariadb(mariadb_server: MariaDb, tmp_path: Path) -> None:
     if shutil.which("mariadb") is None:
         pytest.skip("the client mariadb is not installed")

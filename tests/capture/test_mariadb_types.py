@@ -129,6 +129,7 @@ def test_loaded_and_logged_values_are_the_same(mariadb_server: MariaDb, tmp_path
         assert second.to_pylist() == [wanted, None], (kind, value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("infinite", ["", "null"])
 def test_zero_dates_are_errors_or_null_and_never_another_day(
     mariadb_server: MariaDb, tmp_path: Path, infinite: str
@@ -150,6 +151,7 @@ def test_zero_dates_are_errors_or_null_and_never_another_day(
             assert len(found) == 1 and "capture-value" in state and "it is no date" in state
 
 
+@pytest.mark.full
 def test_what_cannot_be_captured_exactly_is_refused_with_what_helps(mariadb_server: MariaDb, tmp_path: Path) -> None:
     url = mariadb_server.database()
     for number, kind in enumerate(REFUSED):
@@ -176,6 +178,7 @@ def test_what_cannot_be_captured_exactly_is_refused_with_what_helps(mariadb_serv
     assert files(tmp_path, url, "fine")[0].column_names == ["id"]
 
 
+@pytest.mark.full
 def test_a_server_whose_settings_lack_something_is_refused(tmp_path: Path, mariadb_server: MariaDb) -> None:
     url = mariadb_server.database()
     execute(url, "create table t (id int primary key)", "create user reader@'127.0.0.1'",
