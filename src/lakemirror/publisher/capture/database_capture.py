@@ -259,6 +259,8 @@ class Capture:
     def _follow(self, now: _Round, wanted: Sequence[CapturedTable]) -> bool:
         """Streams until `stop`, until everything asked for is published, or until another round must begin."""
         state = self._state(now.tables)
+        if now.start != state.said:
+            state.transaction = ""  # which one ended there is not known
         shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
         found = self._cuts.counting(shapes.found)
         handler = ChangeHandler(now.streams, shapes.shape_of, found, state, self._stop, self._is_loaded_again)
@@ -292,7 +294,7 @@ class Capture:
             with suppress(LakemirrorError):
                 reached = handler.committed if handler.may_confirm else 0
                 state.write(max(reached, state.said), handler.streams)
-        return self._stop.is_set() or done.is_set()
+        return self._stop.is_set() or (done.is_set() and not self._again.is_set())
 
     def _state(self, tables: CapturedTables) -> CaptureState:
         """What is reported of the capture, as far as it is known when a round begins."""
