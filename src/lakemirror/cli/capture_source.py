@@ -14,8 +14,6 @@ from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.publisher import Landing
-    from lakemirror.publisher.capture.capture_status import SlotView
     from lakemirror.publisher.capture.source_needs import Need
 
 Landed = Annotated[str, typer.Argument(help="The database that is captured into.", metavar="DATABASE")]
@@ -66,7 +64,9 @@ def status(
 
     Example: lakemirror capture status shop --from postgresql://shop@db/shop
     """
+    from lakemirror.cli.capture_report import source_view
     from lakemirror.publisher import Landing
+    from lakemirror.publisher.capture.capture_options import CaptureOptions
     from lakemirror.publisher.capture.capture_status import capture_status
 
     landing = Landing(database)
@@ -78,7 +78,7 @@ def status(
             hint="Begin one: `lakemirror capture DB --from URL`.",
         )
     if source:
-        found = capture_status(landing, _view(source, landing))
+        found = capture_status(landing, source_view(landing, CaptureOptions(source)))
     assert found is not None
     print(json.dumps(found, indent=1) if as_json else _text(found))
     if found["walStatus"] in ("lost", "gone") or any(each["phase"] == "stopped" for each in found["tables"]):
@@ -115,16 +115,6 @@ def drop(
 def _line(need: Need) -> str:
     where = f"{need.table}: " if need.table and not need.what.startswith(need.table) else ""
     return printable(f"{'advice' if need.is_advice else 'needed'}: {where}{need.what}") + f"\n    {need.statement}"
-
-
-def _view(source: str, landing: Landing) -> SlotView:
-    from lakemirror.landing_zone.zone import LANDING_ZONE
-    from lakemirror.publisher.capture import source_kinds
-    from lakemirror.publisher.capture.capture_options import CaptureOptions
-    from lakemirror.publisher.capture.capture_position import read_zone_state
-
-    said = read_zone_state(landing.folder(LANDING_ZONE)) or {}
-    return source_kinds.view(CaptureOptions(source), str(said.get("slot")), int(said.get("position") or 0))
 
 
 def _text(found: dict[str, Any]) -> str:
