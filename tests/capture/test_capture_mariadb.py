@@ -268,7 +268,8 @@ def test_one_capture_of_a_name_and_a_log_that_is_lost(tmp_path: Path) -> None:
         execute(captured.url, "insert into one values (5, 'e', 5, 'p')")
         captured.finish()
         captured.assert_equal()
-        execute(captured.url, "reset master", *(["flush binary logs"] * 9), "insert into one values (6, 'f', 6, 'q')")
+        longer = ["insert into two (id, rest) select max(id) + 1, repeat('x', 9000) from two", "flush binary logs"]
+        execute(captured.url, "insert into two (id) values (1)", "reset master", *(longer * 9))
         lost(captured, options, "after RESET MASTER")
     finally:
         server.close()
