@@ -20,6 +20,7 @@ from lakemirror.publisher.table_writer import Prepared, Published, TableForm, Ta
 if TYPE_CHECKING:
     from lakemirror.publisher.unchanged import Unchanged
 
+_SOURCE_TIME = "__sourceTimestamp__"
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
 
@@ -91,7 +92,8 @@ class LandingTable(TableWriter):
     def delete(self, rows: Any, *, number: int | None = None) -> Published | None:
         """Publishes that the rows with these keys are deleted.
 
-        Only the key columns are used, and those of the sequence if one is declared.
+        Only the key columns are used, those of the sequence if one is declared, and `__sourceTimestamp__`: when the
+        source made the change, if the rows say so.
         """
         return self._change(rows, DELETE, number)
 
@@ -198,7 +200,7 @@ class LandingTable(TableWriter):
             self.require_keys()
         only = None
         if marker == DELETE:
-            only = (*self.keys, *read_declaration(self.place).options.sequence)
+            only = (*self.keys, *read_declaration(self.place).options.sequence, _SOURCE_TIME)
         reader = self.take(rows, only=only)
         return change_writer.with_marker(reader, marker)
 

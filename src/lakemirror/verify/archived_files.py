@@ -90,7 +90,7 @@ def since(files: Sequence[AppliedFile], begin: int | None, metadata: TableMetada
     """The files from number `begin` on, of which a history table is made. NotComparable where they do not show its
     rows."""
     if begin is None:
-        raise NotComparable("its log does not show which files are in it, or an earlier table folder's are, too")
+        raise NotComparable("its log does not show that it has all files of this table folder and no others")
     if begin > 1 and mode == SCD2:
         raise NotComparable(f"it began at file {begin}, with versions of the rows that were there before")
     if begin > 1 and (metadata.partitioned or is_any_order(metadata)):

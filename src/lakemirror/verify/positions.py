@@ -48,13 +48,15 @@ def check_not_behind(state: Replay, mirrored: Replay, table: str) -> list[Findin
 
 
 def begin_of(state: Replay) -> int | None:
-    """The number of the first file that is in the table; None where that is not known, or where rows of an earlier
-    table folder are in it too."""
+    """The number of the first file that is in the table; None where that is not known, where rows of an earlier table
+    folder are in it too, or where it lacks files in between, because its option was off."""
     positions = [parse_app_id(app, number) for app, number in state.transactions.items()]
     manifests = [manifest for commit in state.commits if (manifest := _manifest(commit)) is not None]
     if len([each for each in positions if each is not None]) != 1 or not manifests or state.commits[0].version:
         return None
-    return manifests[0].first
+    if not all(manifest.file for manifest in manifests[1:]):
+        return None
+    return manifests[0].first + (not manifests[0].file)
 
 
 def position_of(state: Replay) -> Position | None:
@@ -121,6 +123,9 @@ def _order(
     begun = False
     for commit, manifest in applied:
         place = f"_delta_log/{commit.version:020}.json"
+        if not manifest.file:  # a history table begins here, or again after its option was off: without a file
+            before, begun = max(before, manifest.last), True
+            continue
         is_first_of_all = not begun and commit.version > 0 and manifest.first > 1
         if begun and manifest.first <= before:
             message = f"version {commit.version} applies files {manifest.first} to {manifest.last} after file {before}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,15 @@ def test_a_delete_carries_the_sequence(orders: LandingTable) -> None:
     published = orders.delete([{"id": 1, "v": "x", "day": 2, "n": 3}])
     assert published is not None
     assert pq.read_table(published.path).column_names == ["id", "day", "n", "__rowMarker__"]
+
+
+def test_a_delete_carries_the_time_of_the_source(orders: LandingTable) -> None:
+    at = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    published = orders.delete([{"id": 1, "v": "x", "__sourceTimestamp__": at}])
+    assert published is not None
+    rows = pq.read_table(published.path)
+    assert rows.column_names == ["id", "__sourceTimestamp__", "__rowMarker__"]
+    assert rows["__sourceTimestamp__"].to_pylist() == [at]
 
 
 def test_a_snapshot_has_no_sequence_for_rows_that_are_gone(orders: LandingTable) -> None:
