@@ -19,14 +19,18 @@ import pyarrow as pa
 from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.storage import Entry
 
 Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
 NAMES = "__lakemirror_names__"
-"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, and the
-columns that a partial row leaves out. A table's columns may not have these names (`schema_evolution`).
+SEQUENCE, DEAD = "__lakemirror_sequence__", "__lakemirror_dead__"
+PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD)
+"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, the columns
+that a partial row leaves out, the values of the sequence as a struct, and whether the table's row is a deleted one that
+is kept. A table's columns may not have these names (`schema_evolution`).
 """
 
 
@@ -110,6 +114,26 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Ordering:
+    """What deletes and the order of changes mean in a table that has such options (`kernels/ordered_fold.py`).
+
+    `deletes`: HARD, SOFT or IGNORE. `sequence`: the columns that order the changes of a key; empty: files and rows do.
+    `moment`: the time of the apply, in microseconds since the epoch. `all_keys`: the keys of inserts are looked up,
+    too: their rows may be there as deleted ones, or inserts are upserts.
+    """
+
+    deletes: str = HARD
+    sequence: tuple[str, ...] = ()
+    moment: int = 0
+    all_keys: bool = True
+
+    @property
+    def is_soft(self) -> bool:
+        """True if deleted rows stay, with `__deleted` and `__deleted_at`."""
+        return self.deletes == SOFT
+
+
+@dataclass(frozen=True)
 class RowWork:
     """The row work of one apply.
 
@@ -117,7 +141,7 @@ class RowWork:
     `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
     one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
-    Rejected.
+    Rejected. `ordering`: for a table with options of deletes or order.
     """
 
     target: Target
@@ -127,6 +151,7 @@ class RowWork:
     candidates: tuple[Action, ...] = ()
     partial: bool = False
     null_if_missing: bool = False
+    ordering: Ordering | None = None
 
     @property
     def rows(self) -> int:
@@ -141,8 +166,9 @@ class RowResult:
     `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
-    many partial rows got NULLs, because there was no row with their key. `error`: if it is set, all other fields are
-    empty, and the written files are removed.
+    many partial rows got NULLs, because there was no row with their key. `ignored`: deletes that were only counted;
+    `late`: changes that came after a change of their key with a higher sequence. `error`: if it is set, all other
+    fields are empty, and the written files are removed.
     """
 
     adds: tuple[Action, ...] = ()
@@ -150,6 +176,8 @@ class RowResult:
     rewritten: tuple[str, ...] = ()
     changes: tuple[Action, ...] = ()
     missing: int = 0
+    ignored: int = 0
+    late: int = 0
     error: Rejected | None = None
 
 

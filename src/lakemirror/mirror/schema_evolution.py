@@ -20,7 +20,7 @@ from typing import Any
 
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
-from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
+from lakemirror.engines.row_work import PLACES
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.metadata import Warned
@@ -151,7 +151,7 @@ def _check_name(name: str, file: str, rules: Rules) -> None:
         why, hint = "Delta cannot hold a column without a name", _OTHER_NAME
     elif "\0" in name:
         why, hint = f"readers cannot hold the NUL in the name {name!r}", _OTHER_NAME
-    elif name.lower() in (FILE, ROW, MARKER, NAMES):
+    elif name.lower() in PLACES:
         why, hint = f"lakemirror uses the name {name!r} itself", _OTHER_NAME
     elif name.lower() in rules.reserved:
         why, hint = f"the change data feed has a column {name!r} of its own", _OTHER_NAME

@@ -17,7 +17,7 @@ from lakemirror.engines.kernels.convert_types import Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
-from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, SOURCE_TIME, UNCHANGED
 
 _NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
@@ -37,7 +37,8 @@ class WantedColumns:
 
     `leaves`: the positions of their leaf columns. `at`: the position in `read` by the position in the file.
     `conversions`: by name of the table's column; a column that the file lacks has none. `marker`: the row marker's
-    column, if the file has one. `absent_key`: a key column that the file lacks. `unchanged`: as `marker`.
+    column, if the file has one. `absent_key`: a key column that the file lacks. `unchanged`: as `marker`. `time`: the
+    source's time of each change, if it is asked for and the file has it.
     """
 
     read: tuple[Wanted, ...]
@@ -47,12 +48,19 @@ class WantedColumns:
     marker: Wanted | None
     absent_key: str | None
     unchanged: Wanted | None = None
+    time: tuple[Wanted, Conversion] | None = None
 
 
 def wanted_columns(
-    footer: pq.FileMetaData, unit: ChangeUnit, asked: Sequence[TargetColumn], key_columns: Sequence[str]
+    footer: pq.FileMetaData,
+    unit: ChangeUnit,
+    asked: Sequence[TargetColumn],
+    key_columns: Sequence[str],
+    *,
+    with_time: bool = False,
 ) -> WantedColumns | Rejected:
     """What to read of a file for these columns of the table. Rejected if names are ambiguous or a type does not fit.
+    `with_time`: the source's time of each change is needed.
 
     LakemirrorError `concurrent-commit` if the file has other columns than the planned ones.
     """
@@ -77,16 +85,19 @@ def wanted_columns(
             continue
         if not fits(each.column.table_type, column.type):
             return _misfit(each.column, column, unit.name)
-        int96 = each.column.table_type not in _NEVER_INT96 and any(
-            footer.schema.column(leaf).physical_type == "INT96"
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-        )
+        int96 = _is_int96(footer, each)
         conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
     if marker is not None:
         chosen[marker.place] = marker
     if unchanged is not None:
         chosen[unchanged.place] = unchanged
+    time = _time(found, footer) if with_time else None
+    if time is not None:
+        if not fits(time[0].column.table_type or "", "timestamp"):
+            message = f"{unit.name}: {SOURCE_TIME} is {time[0].column.arrow_type}; it must be a timestamp"
+            return Rejected("type-unsupported", message, unit.name, column=SOURCE_TIME)
+        chosen[time[0].place] = time[0]
     if not chosen and found:
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
@@ -101,6 +112,24 @@ def wanted_columns(
         marker,
         absent_key,
         unchanged,
+        time,
+    )
+
+
+def _time(found: Sequence[Wanted], footer: pq.FileMetaData) -> tuple[Wanted, Conversion] | None:
+    """The column of the source's times, of which those without a zone are UTC; None without one, or if all are NULL."""
+    held = next((each for each in found if each.column.name == SOURCE_TIME), None)
+    if held is None or (held.column.table_type is None and held.column.unsupported is None):
+        return None
+    calendar = calendar_of(footer.metadata)
+    return held, Conversion(held.column, "timestamp", calendar, _is_int96(footer, held), "UTC")
+
+
+def _is_int96(footer: pq.FileMetaData, each: Wanted) -> bool:
+    """True for times in an old form of Parquet."""
+    return each.column.table_type not in _NEVER_INT96 and any(
+        footer.schema.column(leaf).physical_type == "INT96"
+        for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
     )
 
 
