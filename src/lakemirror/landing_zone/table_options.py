@@ -7,12 +7,14 @@ Here a name that is not known is an error, not a warning: a misspelt option woul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2 = "current", "changes", "scd2"
 LATE_DAYS = 7
+OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history"}
 
 
@@ -50,6 +52,27 @@ class TableOptions:
 NO_OPTIONS = TableOptions()
 
 
+def as_declared(options: TableOptions) -> dict[str, Any]:
+    """The options as `_metadata.json` has them; what is the default is left out."""
+    found: dict[str, Any] = {}
+    if options.deletes != HARD:
+        found["deletes"] = options.deletes
+    if options.sequence:
+        found["sequence"] = list(options.sequence)
+    if options.late_days != LATE_DAYS:
+        found["late_days"] = options.late_days
+    if options.history:
+        found["history"] = [
+            {
+                "mode": each.mode,
+                **({"name": each.name} if each.name else {}),
+                **({"track": list(each.track)} if each.track else {}),
+            }
+            for each in options.history
+        ]
+    return found
+
+
 def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> TableOptions:
     """The options under `lakemirror`; what else is there has been taken already. TableError `metadata-invalid`."""
     if members is None:
@@ -67,6 +90,17 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     if deletes != HARD and not key_columns:
         raise invalid(members.file, f"lakemirror.deletes {shown(deletes)} needs keyColumns")
     return TableOptions(deletes, sequence, late_days or LATE_DAYS, history)
+
+
+def check_built(options: TableOptions, file: str) -> None:
+    """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
+    asked = {
+        f"lakemirror.deletes {shown(options.deletes)}": options.deletes != HARD,
+        "lakemirror.sequence": bool(options.sequence),
+        **{f"lakemirror.history {shown(each.mode)}": True for each in options.history},
+    }
+    for option in (each for each, is_asked in asked.items() if is_asked):
+        raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")
 
 
 def _days(members: Members, option: str) -> int | None:
@@ -129,9 +163,12 @@ __all__ = [
     "HARD",
     "IGNORE",
     "NO_OPTIONS",
+    "OPTION_NAMES",
     "SCD2",
     "SOFT",
     "HistoryOptions",
     "TableOptions",
+    "as_declared",
+    "check_built",
     "parse_options",
 ]

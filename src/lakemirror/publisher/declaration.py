@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import parse_metadata
+from lakemirror.landing_zone.table_options import NO_OPTIONS, OPTION_NAMES, TableOptions
 from lakemirror.landing_zone.zone import METADATA
 from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the folder's `_metadata.json` says about keys and about the names of its files."""
+    """What the folder's `_metadata.json` says about keys, about the names of its files, and of deletes and history."""
 
     keys: tuple[str, ...] = ()
     extension: str = "parquet"
+    options: TableOptions = NO_OPTIONS
 
 
 def read_declaration(folder: TableFolder, keys: Sequence[str] | None = None) -> Declaration:
@@ -30,25 +32,48 @@ def read_declaration(folder: TableFolder, keys: Sequence[str] | None = None) -> 
     return _with_keys(_declaration(_read(folder), folder.path.name), keys, folder.path.name)
 
 
-def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
-    """Declares the key columns unless they are declared, and returns the declaration; the same errors."""
-    data = _read(folder)
-    declared = _declaration(data, folder.path.name)
-    wanted = _with_keys(declared, keys, folder.path.name)
-    if keys is None or wanted == declared:
+def declare(folder: TableFolder, keys: Sequence[str] | None, options: Mapping[str, Any] | None = None) -> Declaration:
+    """Declares the key columns unless they are declared, and returns the declaration; the same errors.
+
+    `options`: replace those of deletes, order and history, named as in `_metadata.json`; None: they stay.
+    """
+    data, name = _read(folder), folder.path.name
+    declared = _declaration(data, name)
+    wanted = _with_keys(declared, keys, name)
+    if options is None and (keys is None or wanted == declared):
         return declared
-    content = {name: value for name, value in _strictly(data, folder.path.name).items() if name.lower() != "keycolumns"}
-    written = json.dumps({"keyColumns": list(keys), **content}, indent=2).encode() + b"\n"
+    content = _strictly(data, name)
+    if wanted != declared:
+        rest = {key: value for key, value in content.items() if key.lower() != "keycolumns"}
+        content = {"keyColumns": list(wanted.keys), **rest}
+    if options is not None:
+        content = _with_options(content, options)
+    written = json.dumps(content, indent=2).encode() + b"\n"
+    wanted = _declaration(written, name)
+    if wanted == declared:
+        return declared
     try:
         write_whole(folder, METADATA, written, new=data is None)
     except FileExistsError:  # another publisher declared its keys first
-        return declare(folder, keys)
+        return declare(folder, keys, options)
     return wanted
+
+
+def _with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with other options; what else is said of this program's own stays."""
+    ours: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for key, value in content.items():
+        if key.lower() == "lakemirror" and isinstance(value, dict):
+            ours = {name: each for name, each in value.items() if name.lower() not in OPTION_NAMES}
+        else:
+            rest[key] = value
+    return {**rest, "lakemirror": {**ours, **options}} if ours or options else rest
 
 
 def _with_keys(declared: Declaration, keys: Sequence[str] | None, name: str) -> Declaration:
     if keys is None or not declared.keys:
-        return declared if not keys else Declaration(tuple(keys), declared.extension)
+        return declared if not keys else replace(declared, keys=tuple(keys))
     if set(keys) != set(declared.keys):
         raise LakemirrorError(
             "key-columns-changed",
@@ -70,7 +95,7 @@ def _declaration(data: bytes | None, name: str) -> Declaration:
                 f"{name}: {METADATA} declares {what}; this publisher writes one sequence of Parquet files",
                 hint="Publish to a table folder of its own, or delete this one and publish it again.",
             )
-    return Declaration(metadata.key_columns, metadata.file_extension)
+    return Declaration(metadata.key_columns, metadata.file_extension, metadata.options)
 
 
 def _strictly(data: bytes | None, name: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, snapshot
 from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
+from lakemirror.publisher.declaration import read_declaration
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.table_writer import Prepared, Published, TableForm, TableWriter
 
@@ -43,6 +44,19 @@ class LandingTable(TableWriter):
         """`may_widen`: whether the engine widens columns of this database. LakemirrorError `setting-invalid`."""
         super().__init__(place, name, form or TableForm(), may_widen)
         self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
+
+    def declare(
+        self, *, deletes: str = "hard", sequence: str | Sequence[str] = (), late_days: int | None = None,
+        history: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = (),
+    ) -> None:  # fmt: skip
+        """Declares what the mirror does with deletes, late changes and history; it replaces an earlier declaration.
+
+        `deletes`: hard, soft or ignore. `sequence`: the column, or the columns, by which the changes of a key are
+        ordered; `late_days`: for so long, late changes find their place. `history`: changes, scd2, or objects with
+        mode, name and track. All as in `_metadata.json`. Error: `metadata-invalid`.
+        """
+        given = {"deletes": deletes, "sequence": sequence, "late_days": late_days, "history": history}
+        self.declare_options({name: value for name, value in given.items() if value not in ("hard", (), [], None)})
 
     def load(self, rows: Any, *, number: int | None = None) -> Published:
         """Publishes an initial load: a file without marker column. Zero rows make an empty table with these columns.
@@ -75,7 +89,10 @@ class LandingTable(TableWriter):
         return self._change(rows, UPSERT, number, unchanged)
 
     def delete(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes that the rows with these keys are deleted. Only the key columns are used."""
+        """Publishes that the rows with these keys are deleted.
+
+        Only the key columns are used, and those of the sequence if one is declared.
+        """
         return self._change(rows, DELETE, number)
 
     def changes(
@@ -108,8 +125,16 @@ class LandingTable(TableWriter):
     def publish_snapshot(self, rows: Any) -> Published | None:
         """Publishes the difference between this complete content and the last one. Returns None if there is none.
 
-        The table needs key columns, and each key may occur only once.
+        The table needs key columns, and each key may occur only once. Error: `not-supported` for a table with a
+        sequence, because a row that is gone has none.
         """
+        if read_declaration(self.place).options.sequence:
+            raise LakemirrorError(
+                "not-supported",
+                f"{self.name}: a snapshot cannot be compared in a table with a sequence: a row that is gone has none",
+                table=str(self.name),
+                hint="Publish the changes with upsert and delete, or take the option sequence out.",
+            )
         self.flush()
         with self.room():
             return snapshot.publish_snapshot(self, rows)
@@ -133,17 +158,17 @@ class LandingTable(TableWriter):
             self.place.drop()
 
     def recreate(self) -> None:
-        """Starts the table again: deletes the folder, makes it again, declares the keys, and numbers files from 1.
+        """Starts the table again: deletes the folder, makes it again, declares keys and options, and numbers from 1.
 
         The mirrored table keeps its content until the first file of the new folder is applied.
         """
-        self.keep_keys()
+        self.keep_declaration()
         self.drop()
         self.opened()
 
     def recreate_first(self) -> None:
         """Recreates the table as soon as its next file is written and checked: rows that are refused delete nothing."""
-        self.keep_keys()
+        self.keep_declaration()
         self.forget_types()
         self.starts_again = True
 
@@ -171,7 +196,10 @@ class LandingTable(TableWriter):
     def _marked(self, rows: Any, marker: int) -> pa.RecordBatchReader:
         if marker != INSERT:
             self.require_keys()
-        reader = self.take(rows, only=self.keys if marker == DELETE else None)
+        only = None
+        if marker == DELETE:
+            only = (*self.keys, *read_declaration(self.place).options.sequence)
+        reader = self.take(rows, only=only)
         return change_writer.with_marker(reader, marker)
 
     def _send(self, reader: pa.RecordBatchReader, number: int | None) -> Published | None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.row_markers import UNCHANGED, misspelt_marker
+from lakemirror.landing_zone.table_options import as_declared
 from lakemirror.landing_zone.zone import TOKEN, TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
@@ -73,6 +74,7 @@ class TableWriter:
         self.zoneless: str = converted("zoneless", form.zoneless) if form.zoneless else ""
         self.starts_again = False  # the next file that is published recreates the table first
         self._given_keys = form.keys
+        self._kept_options: dict[str, Any] | None = None  # of a folder that is made again
         self._compression = form.compression
         self._may_widen = may_widen
         self._swept = False
@@ -107,6 +109,13 @@ class TableWriter:
             with self._declared() as (numbers, declared):
                 return numbers, declared.keys
 
+    def declare_options(self, options: Mapping[str, Any]) -> None:
+        """Writes the options of deletes, order and history into `_metadata.json`. `metadata-invalid`."""
+        with self.storage():
+            self.place.make()
+            with sequence.Sequence(self.place).locked():
+                declare(self.place, self._given_keys, options)
+
     def known(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
         """The folder's numbers and its key columns; nothing is made, and nothing declared."""
         if self.starts_again:
@@ -118,7 +127,8 @@ class TableWriter:
     @contextmanager
     def _declared(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
         with sequence.Sequence(self.place).locked():
-            declared = declare(self.place, self._given_keys)
+            declared = declare(self.place, self._given_keys, self._kept_options)
+            self._kept_options = None
             yield sequence.Sequence(self.place, declared.extension), declared
 
     def publish(
@@ -247,9 +257,10 @@ class TableWriter:
             self.place.keep(staged)
         return Prepared(staged.name, count, seen)
 
-    def keep_keys(self) -> None:
-        """Makes the key columns those of the table that is made after this one is dropped."""
+    def keep_declaration(self) -> None:
+        """Makes keys and options those of the table that is made after this one is dropped."""
         self._given_keys = self.keys or self._given_keys
+        self._kept_options = as_declared(read_declaration(self.place).options) or None
 
     def forget_types(self) -> None:
         """Takes in that the table folder is deleted, or will be."""

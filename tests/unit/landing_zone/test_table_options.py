@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.landing import declare, put
 
+from lakemirror import MirroredDatabase
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.landing_zone.table_options import CHANGES, SCD2, HistoryOptions, TableOptions
@@ -59,6 +62,17 @@ def test_a_wrong_option_names_itself(ours: Any, says: str) -> None:
         options(ours)
     assert failed.value.code == "metadata-invalid"
     assert says in failed.value.message
+
+
+@pytest.mark.parametrize("ours", [{"sequence": "a"}, {"deletes": "soft"}, {"history": "scd2"}, {"history": "changes"}])
+def test_an_option_that_nothing_carries_out_yet_stops_its_table_alone(tmp_path: Path, ours: Any) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror=ours)
+    put(tmp_path, "t", 1, {"id": [1], "a": [1]})
+    put(tmp_path, "u", 1, {"id": [1]})
+    tables = MirroredDatabase(tmp_path).sync().tables
+    error = tables["t"].error
+    assert error is not None and error.code == "metadata-invalid" and f"lakemirror.{next(iter(ours))}" in error.message
+    assert tables["u"].files == 1 and not (tmp_path / "Tables/t").exists()
 
 
 @pytest.mark.parametrize("ours", [{"sequence": "a"}, {"history": "scd2"}, {"deletes": "soft"}, {"deletes": "ignore"}])

@@ -19,11 +19,12 @@ FRAME: Any = SimpleNamespace(sparkSession=None)
 
 
 @pytest.fixture(autouse=True)
-def no_work_stays() -> Iterator[None]:
+def no_work_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nor is there any of other tests in this process."""
+    monkeypatch.setattr(mirror_stream, "_maintained", {})
     yield
     for maintenance in mirror_stream._maintained.values():
         maintenance.stop()
-    mirror_stream._maintained.clear()
 
 
 def test_idle_work_follows_later_passes(tmp_path: Path) -> None:

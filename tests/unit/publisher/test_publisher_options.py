@@ -1,0 +1,125 @@
+"""A publisher declares what the mirror does with deletes, late changes and history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.lint import check
+from lakemirror.publisher import Landing, LandingTable
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LandingTable:
+    return Landing(tmp_path / "shop").table("orders", keys=["id"])
+
+
+def declared(table: LandingTable) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((table.folder / "_metadata.json").read_text())
+    return found
+
+
+def test_options_are_declared_with_the_keys_and_replace_each_other(orders: LandingTable) -> None:
+    orders.declare(
+        deletes="soft", sequence="at", late_days=3, history=["changes", {"mode": "scd2", "track": ["price"]}]
+    )
+    assert declared(orders) == {
+        "keyColumns": ["id"],
+        "lakemirror": {
+            "deletes": "soft", "sequence": "at", "late_days": 3,
+            "history": ["changes", {"mode": "scd2", "track": ["price"]}],
+        },
+    }  # fmt: skip
+    orders.declare(history="scd2")
+    assert declared(orders)["lakemirror"] == {"history": "scd2"}
+    orders.declare()
+    assert declared(orders) == {"keyColumns": ["id"]}
+
+
+def test_what_else_the_metadata_says_stays(orders: LandingTable) -> None:
+    orders.folder.mkdir(parents=True)
+    written = {"keyColumns": ["id"], "other": 1, "lakemirror": {"complete": "rename", "Deletes": "soft"}}
+    (orders.folder / "_metadata.json").write_text(json.dumps(written))
+    orders.declare(deletes="ignore")
+    assert declared(orders) == {**written, "lakemirror": {"complete": "rename", "deletes": "ignore"}}
+
+
+def test_publishing_keeps_the_options(orders: LandingTable, tmp_path: Path) -> None:
+    orders.declare(deletes="soft")
+    orders.insert([{"id": 1}])
+    Landing(tmp_path / "shop").table("orders").insert([{"id": 2}])
+    assert declared(orders)["lakemirror"] == {"deletes": "soft"}
+
+
+@pytest.mark.parametrize("again", ["recreate", "recreate_first"])
+def test_a_table_that_starts_again_keeps_its_options_once(tmp_path: Path, again: str) -> None:
+    landing = Landing(tmp_path / "shop")
+    landing.table("orders", keys=["id"]).declare(
+        sequence=["day", "n"], late_days=2, history=[{"mode": "scd2", "name": "orders_past", "track": ["v"]}]
+    )
+    table = landing.table("orders")
+    table.upsert([{"id": 1, "day": 1, "n": 1, "v": 1}])
+    getattr(table, again)()
+    table.upsert([{"id": 1, "day": 1, "n": 1, "v": 1}])
+    assert declared(table) == {
+        "keyColumns": ["id"],
+        "lakemirror": {
+            "sequence": ["day", "n"], "late_days": 2,
+            "history": [{"mode": "scd2", "name": "orders_past", "track": ["v"]}],
+        },
+    }  # fmt: skip
+    landing.table("orders").declare(deletes="ignore")
+    table.upsert([{"id": 1, "day": 1, "n": 1, "v": 1}])
+    assert declared(table)["lakemirror"] == {"deletes": "ignore"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"deletes": "maybe"}, "deletes"),
+        ({"sequence": ["a", "A"]}, "sequence"),
+        ({"late_days": 3}, "late_days"),
+        ({"history": "scd3"}, "mode"),
+        ({"history": [{"mode": "changes", "track": ["v"]}]}, "track"),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_is_written(
+    orders: LandingTable, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(LakemirrorError) as error:
+        orders.declare(**options)
+    assert error.value.code == "metadata-invalid"
+    assert named in error.value.message
+    assert not (orders.folder / "_metadata.json").exists()
+
+
+def test_a_table_without_keys_has_no_versions(tmp_path: Path) -> None:
+    with pytest.raises(LakemirrorError, match="keyColumns") as error:
+        Landing(tmp_path / "shop").table("log").declare(history="scd2")
+    assert error.value.code == "metadata-invalid"
+
+
+def test_a_delete_carries_the_sequence(orders: LandingTable) -> None:
+    orders.declare(sequence=["day", "n"])
+    published = orders.delete([{"id": 1, "v": "x", "day": 2, "n": 3}])
+    assert published is not None
+    assert pq.read_table(published.path).column_names == ["id", "day", "n", "__rowMarker__"]
+
+
+def test_a_snapshot_has_no_sequence_for_rows_that_are_gone(orders: LandingTable) -> None:
+    orders.declare(sequence="n")
+    with pytest.raises(LakemirrorError, match="sequence") as error:
+        orders.publish_snapshot([{"id": 1, "n": 1}])
+    assert error.value.code == "not-supported"
+
+
+def test_lint_names_a_wrong_option(orders: LandingTable, tmp_path: Path) -> None:
+    orders.insert([{"id": 1}])
+    (orders.folder / "_metadata.json").write_text('{"keyColumns": ["id"], "lakemirror": {"delets": "soft"}}')
+    (found,) = (finding for finding in check(tmp_path / "shop", settle=0) if finding.code == "metadata-invalid")
+    assert "delets" in found.message
