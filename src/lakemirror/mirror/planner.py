@@ -35,6 +35,7 @@ from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
+from lakemirror.mirror.row_options import RowOptions, configuration_with
 from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
@@ -118,14 +119,20 @@ def plan(
     snapshot, exists = base.snapshot, base.snapshot is not None and not view.is_recreated
     before = dict(snapshot.metadata.value) if snapshot else {}
     columns = from_delta(before["schemaString"]) if exists else ()
-    configuration = configuration_after(before, rules.properties)
+    options = view.files.metadata.options
+    kept = before.get("configuration", {}) if exists else {}
+    configuration = configuration_with(configuration_after(before, rules.properties), options, kept, base.path)
+    own = RowOptions.of(options, snapshot if exists else None, columns)
     growth = _with_reserved(rules.columns, configuration, columns, base.path)
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
-    batch = next_batch(files, columns, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
+    given, growth = (columns, growth) if own is None else (own.given, replace(growth, own=own.names))
+    batch = next_batch(files, given, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
+    if own is not None:
+        batch = own.completed(batch)
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
@@ -137,9 +144,12 @@ def plan(
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = _row_work(view, batch, target, uri, snapshot if exists else None)
+    if work is not None and own is not None:
+        work = own.ordered(work)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
-    added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
+    may_add = work is not None and work.ordering is None and "rows" not in tried
+    added = _added(batch, target, uri, rules.trust_footers) if may_add else ()
     choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
 

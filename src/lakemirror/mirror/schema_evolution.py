@@ -35,7 +35,7 @@ class Rules:
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
     kept by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: True
     accepts a column whose name resembles `__rowMarker__` as an ordinary column. `zoneless`: the setting, or
-    `UNREADABLE`.
+    `UNREADABLE`. `own`: the names, in lower case, of columns that lakemirror itself adds to this table.
     """
 
     widen: bool = False
@@ -43,6 +43,7 @@ class Rules:
     reserved: frozenset[str] = frozenset()
     misspelt_marker: bool = False
     zoneless: str = UTC
+    own: frozenset[str] = frozenset()
 
 
 def evolve(
@@ -50,7 +51,7 @@ def evolve(
 ) -> tuple[Column, ...]:
     """The table's columns once this file is applied: the same, wider, or with new ones at the end.
 
-    TableError: `columns-ambiguous`, `column-name-invalid`, `type-unsupported`, `type-changed`.
+    TableError: `columns-ambiguous`, `column-name-invalid`, `column-name-reserved`, `type-unsupported`, `type-changed`.
     """
     rules = rules or Rules()
     indexes = {column.name.lower(): index for index, column in enumerate(columns)}
@@ -59,6 +60,9 @@ def evolve(
     for file_column in file_columns:
         if file_column.name in NEVER_COLUMNS:
             continue
+        if file_column.name.lower() in rules.own:
+            message = f"{file}: lakemirror adds a column {file_column.name!r} to this table"
+            raise TableError("column-name-reserved", message, file=file, column=file_column.name)
         lower = file_column.name.lower()
         if lower in seen:
             one, other = seen[lower], file_column.name
@@ -169,6 +173,32 @@ _NTZ = (
     "The column holds times without a zone: publish them without one, or delete the table folder and publish it again."
 )
 _OTHER_NAME = "Replace the file by one whose column has another name."
+
+
+_ORDERED = ("smallint", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string")
+
+
+def check_sequence(
+    file_columns: Sequence[FileColumn], columns: Sequence[Column], sequence: Sequence[str], file: str
+) -> None:
+    """A file with changes has every column of the sequence, of a type with an order. `columns`: the table's with it.
+
+    TableError `sequence-missing`, `sequence-null`.
+    """
+    held = {column.name.lower() for column in file_columns}
+    types = {column.name.lower(): column.type for column in columns}
+    for name in sequence:
+        kind = types.get(name.lower())
+        if name.lower() not in held:
+            message = f"{file}: column {name!r} is the sequence of this table, and the file lacks it"
+        elif kind is None:
+            message = f"{file}, row 1: column {name!r} is NULL, and it is the sequence of this table"
+            raise TableError("sequence-null", message, file=file, column=name)
+        elif kind not in _ORDERED and not kind.startswith("decimal"):
+            message = f"{file}: column {name!r} is {kind}; a sequence is of numbers, dates, timestamps or strings"
+        else:
+            continue
+        raise TableError("sequence-missing", message, file=file, column=name)
 
 
 KEYS_PROPERTY = "lakemirror.keyColumns"
