@@ -63,6 +63,7 @@ class ChangeUnit:
 class TargetColumn:
     """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it.
 
+    `default`: the value, as a partition folder would spell it, of rows in files without the column; None: NULL.
     `field_id`: the Parquet field id of column mapping; None without it. `by_id`: data files are read by it (mode `id`).
     `stored` False: a key column whose type no change file has shown yet. It is NULL in every row, and neither the table
     nor its files have it. `zone`: the zone of times that name none.
@@ -76,6 +77,7 @@ class TargetColumn:
     stored: bool = True
     by_id: bool = False
     zone: str = "UTC"
+    default: str | None = None
 
 
 @dataclass(frozen=True)

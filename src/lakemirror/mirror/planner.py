@@ -44,7 +44,7 @@ from lakemirror.storage import Entry
 ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
 FEED_PROPERTY = "lakemirror.changeDataFeed"
 
-_HIGHEST_ID = "delta.columnMapping.maxColumnId"
+HIGHEST_ID = "delta.columnMapping.maxColumnId"
 _RETENTION = "delta.deletedFileRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 
@@ -182,8 +182,8 @@ def metadata_after(
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
         held = [column.name for column in columns]
-        schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
-        configuration[_HIGHEST_ID] = str(highest)
+        schema, highest = with_mapping(schema, int(configuration.get(HIGHEST_ID, "0")), held, str(before["id"]))
+        configuration[HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
     configuration.update(key_properties(after, view.files.metadata.key_columns))
@@ -355,6 +355,7 @@ def _choice(preference: Preference, work: RowWork) -> Choice:
 
 
 __all__ = [
+    "HIGHEST_ID",
     "AddedFile",
     "ApplyPlan",
     "Base",

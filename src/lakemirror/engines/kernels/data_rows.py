@@ -112,6 +112,7 @@ def rows_of(
         found = None if column.name in constants else _name_in(parquet, names, column)
         if found is not None:
             held[column.name] = found
+    constants = {column.name: column.default for column in columns if column.default is not None} | constants
     if not held:
         yield _constant_rows(group.rows, schema, constants)
         return
