@@ -141,12 +141,12 @@ class MirroredDatabase:
         try:
             self._pass(scheduler, stop)
             if not stop.is_set():
-                readers.step(scheduler, scheduler.need_spark, again=True)
+                readers.step(scheduler, scheduler.engines.session, again=True)
             writer.write("Stopped", scheduler, readers)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
         self._replicators = scheduler.idle()
-        started = scheduler.spark is not self._given
+        started = scheduler.engines.spark is not self._given
         result = SyncResult(
             collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)
         )

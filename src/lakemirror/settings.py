@@ -14,6 +14,7 @@ from typing import Any
 
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
+from lakemirror.settings_values import is_folder_name, readers_of, zoneless
 from lakemirror.storage import Storage
 
 DEFINITION = "mirroring.json"
@@ -339,7 +340,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
             if isinstance(value, str):
                 value = [item for item in value.split(",") if item]
             if name == "readers":
-                return _readers(value)
+                return readers_of(value)
             if isinstance(value, Mapping):
                 return tuple((str(k), str(v)) for k, v in value.items())
             pairs = [item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value]
@@ -357,12 +358,11 @@ def _convert(name: str, value: Any, where: str) -> Any:
     choices = _CHOICES.get(name, ())
     if choices and result not in choices:
         raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not one of {', '.join(choices)}")
-    if name == "default_schema" and not _is_folder_name(result):
+    if name == "default_schema" and not is_folder_name(result):
         raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not the name of one folder below Tables/")
-    return _zoneless(result, where) if name == "zoneless" else result
+    return zoneless(result, where) if name == "zoneless" else result
 
 
-_MOST_READERS = 1000  # looked up in each pass
 _WANTED: dict[type[Any], str] = {
     tuple: "a list of KEY=VALUE",
     int: "a whole number of 0 or more",
@@ -370,39 +370,3 @@ _WANTED: dict[type[Any], str] = {
     bool: "true or false",
     str: "a text",
 }
-
-
-def _readers(value: Any) -> tuple[str, ...]:
-    """The clients as given; `TABLE=CLIENT` for clients of one table. In an object, the clients under `*` are those of
-    all tables.
-    """
-    if isinstance(value, Mapping):
-        listed = {name: [each] if isinstance(each, str) else each for name, each in value.items()}
-        value = [each if name == "*" else f"{name}={each}" for name, clients in listed.items() for each in clients]
-    if not all(isinstance(item, str) for item in value):
-        raise TypeError(value)
-    if len(value) > _MOST_READERS:
-        raise LakemirrorError("setting-invalid", f"readers has more than {_MOST_READERS:,} clients")
-    return tuple(value)
-
-
-def _zoneless(value: str, where: str) -> str:
-    """`utc`, `ntz`, or the name of a time zone that this machine knows."""
-    import zoneinfo  # few databases name a zone
-
-    if value.lower() in ("utc", "ntz"):
-        return value.lower()
-    try:
-        zoneinfo.ZoneInfo(value)
-    except (OSError, ValueError, LookupError) as error:
-        raise LakemirrorError(
-            "setting-invalid",
-            f"{where}: {value!r} is not utc, ntz or a time zone that this machine knows",
-            hint="Name a zone such as Europe/Berlin. A machine without time zones gets them by: pip install tzdata",
-        ) from error
-    return value
-
-
-def _is_folder_name(name: str) -> bool:
-    """True for the name of one folder, and for an empty name. Delta readers skip names that begin with _ or a dot."""
-    return not name.startswith(("_", ".")) and name.isprintable() and not set(name) & {"/", "\\"}

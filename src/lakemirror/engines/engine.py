@@ -6,7 +6,7 @@ Spark is started when a batch first needs it; for a backlog, in the background, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -61,6 +61,13 @@ class Engine(Protocol):
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """Writes the live rows of `work.files` to new files. Returns their `add` actions."""
+
+
+class Waiting(Protocol):
+    """A change file that waits."""
+
+    @property
+    def decoded(self) -> int: ...
 
 
 class Choice(NamedTuple):
@@ -135,24 +142,27 @@ def _size(bytes: int) -> str:
 
 
 class Engines:
-    """The engines with these settings. `start_spark`: returns a session, or raises SetupError if it cannot start.
-    `spark_given`: a session runs already.
+    """The engines with these settings, and the session. `start_spark`: returns one, or raises SetupError if it cannot
+    start. `spark`: a session that runs already.
 
     `get` raises SetupError `spark-workers` for a session whose Python workers cannot run tasks.
     """
 
     def __init__(
-        self, settings: ProcessSettings, start_spark: Callable[[], SparkSession], *, spark_given: bool = False
+        self, settings: ProcessSettings, start_spark: Callable[[], SparkSession], spark: SparkSession | None = None
     ) -> None:
+        self.spark = spark  # the session, once it was needed
         self._settings = settings
         self._start_spark = start_spark
-        self._preference = preference_of(settings, spark_given=spark_given)
+        self._preference = preference_of(settings, spark_given=spark is not None)
         self.index = key_index(settings)
         self._local: Engine = local_engine(settings.memory, self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
+        self._asking = threading.Lock()  # for a session, also without an engine
         self._background: BackgroundStart | None = None
         self._is_cold = True  # Spark has done nothing yet
+        self._waiting: dict[object, int] = {}  # decoded bytes, by table
 
     def get(self, name: str) -> Engine:
         """The engine of this name, `local` or `spark`. Only calls for `spark` wait for Spark's start."""
@@ -162,10 +172,17 @@ class Engines:
         self._is_cold = False
         return engine
 
-    def preference(self, waiting: int) -> Preference:
-        """What is known before a batch is planned. `waiting`: decoded bytes in all tables; if they are many, `auto`
-        starts Spark in the background."""
-        preference = self._preference
+    def waits(self, table: object, files: Iterable[Waiting] = ()) -> None:
+        """The change files of a table that wait, as its last look found them."""
+        decoded = sum([file.decoded for file in files])
+        if decoded:
+            self._waiting[table] = decoded
+        else:
+            self._waiting.pop(table, None)
+
+    def preference(self) -> Preference:
+        """What is known before a batch is planned. If much waits, `auto` starts Spark in the background."""
+        preference, waiting = self._preference, sum(list(self._waiting.values()))
         if preference.engine != AUTO or preference.spark_given:
             return preference
         is_much = waiting >= (preference.from_bytes or FROM_BYTES)
@@ -193,13 +210,31 @@ class Engines:
             return False
         with self._starting:
             self._by_spark, self._is_cold = None, True
+        if is_gone:
+            self._forget_session()
         return True
+
+    def session(self) -> SparkSession:
+        """The session; started if there is none. SetupError if it cannot start."""
+        with self._asking:
+            if self.spark is None:
+                self.spark = self._start_spark()
+            return self.spark
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""
         if self.index is not None:
             for add in adds:
                 self.index.want(add, target)
+
+    def _forget_session(self) -> None:
+        """Forgets a session whose process has ended, so that another one can be started."""
+        from lakemirror.spark_session import session
+
+        with self._asking:
+            gone, self.spark = self.spark, None
+        if gone is not None:
+            session.stop(gone)
 
     def _started(self) -> Engine:
         with self._starting:
@@ -212,7 +247,7 @@ class Engines:
         from lakemirror.engines.spark.jobs import spark_errors
         from lakemirror.spark_session.python_workers import interpreter_for
 
-        session = self._start_spark()
+        session = self.session()
         with spark_errors("asking the Python workers"):
             interpreter = interpreter_for(session)
         few = min(SMALL_BYTES, self._settings.spark_from_bytes or SMALL_BYTES)

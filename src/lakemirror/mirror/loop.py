@@ -291,7 +291,7 @@ class Runner:
     def _bring_down(self) -> int:
         """Drops what the declared readers cannot read. Never raises: no caller could handle an error."""
         try:
-            return self._readers.step(self._scheduler, self._scheduler.need_spark)
+            return self._readers.step(self._scheduler, self._scheduler.engines.session)
         except Exception as failure:
             self._scheduler.tables.warn(
                 "readers-unmet", f"the check of the declared readers is repeated later: {coded(failure)}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,9 +98,6 @@ class Scheduler:
         self.has_events = False  # True where events wake the tables: no listing does it soon
         self._storage = storage
         self._settings = settings
-        self._start_spark = start_spark
-        self.spark = spark  # the session, once it was needed
-        self._starting = threading.Lock()
         self._replicators = dict(replicators or {})
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
@@ -109,9 +105,8 @@ class Scheduler:
         self._resting: dict[TableName, _Rest] = {}
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
-        self._waiting: dict[TableName, int] = {}  # decoded bytes of what the last look found to apply
         self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
-        self._engines = Engines(settings, self.need_spark, spark_given=spark is not None)
+        self.engines = Engines(settings, start_spark, spark)
         self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
         self._in_queue = in_queue or InQueue(ApplyQueue())
@@ -128,11 +123,11 @@ class Scheduler:
     @property
     def key_index(self) -> KeyIndex | None:
         """The index of the tables' keys; None where the setting `key_index` is off."""
-        return self._engines.index
+        return self.engines.index
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""
-        self._engines.index_keys(target, adds)
+        self.engines.index_keys(target, adds)
 
     def tick(self) -> None:
         """Lists the landing zone once, and wakes the tables that have changed. Does not wait for them.
@@ -207,13 +202,6 @@ class Scheduler:
         with self._queue.paused(self._lane, name) as is_free:
             yield is_free
 
-    def need_spark(self) -> SparkSession:
-        """The session; started if there is none. SetupError if it cannot start."""
-        with self._starting:
-            if self.spark is None:
-                self.spark = self._start_spark()
-            return self.spark
-
     def request_stop(self) -> None:
         """From now on no table starts another commit. Does not wait."""
         self._queue.stop(self._lane)
@@ -263,9 +251,9 @@ class Scheduler:
         self._note(name, look, now)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
-            self._waiting[name] = sum([file.decoded for file in look.pending.files])
+            self.engines.waits(name, look.pending.files)
             return Again(0.0, look)
-        self._waiting.pop(name, None)
+        self.engines.waits(name)
         self._races.pop(name, None)
         if look.leftovers or look.files.folder.processed:
             self._replicator(name).tidy(look, now)
@@ -288,17 +276,15 @@ class Scheduler:
             return self._apply(name, look)
         except Exception as failure:  # the boundary around one table
             error, is_gone = coded(failure, table=str(name)), spark_is_gone(failure)
-            if self._engines.goes_on_without_spark(error, begun, is_gone=is_gone):
-                if is_gone:
-                    self._forget_spark()
+            if self.engines.goes_on_without_spark(error, begun, is_gone=is_gone):
                 return Again(0.0)
             self.broken = self.broken or is_gone
             return self._failed(name, look, error)
 
     def _apply(self, name: TableName, look: View) -> Again:
         replicator = self._replicator(name)
-        preference = self._engines.preference(self._all_waiting)
-        look, done = replicator.step(look, self._engines.get, preference)
+        preference = self.engines.preference()
+        look, done = replicator.step(look, self.engines.get, preference)
         match done:
             case Conflict():
                 self._races[name] += 1
@@ -307,11 +293,11 @@ class Scheduler:
                 self._races.pop(name, None)
                 self.tables.after(name, look, done)
                 if look.has_work:
-                    self._waiting[name] = sum([file.decoded for file in look.pending.files])
+                    self.engines.waits(name, look.pending.files)
                     return Again(0.0, look)
-                self._waiting.pop(name, None)
+                self.engines.waits(name)
                 if not look.pending.behind:
-                    replicator.tidy_up(done.version, self._engines.index_keys)
+                    replicator.tidy_up(done.version, self.engines.index_keys)
         if replicator.quarantine(look, look.error):
             return Again(0.0)
         if look.error is not None:
@@ -320,22 +306,8 @@ class Scheduler:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)
 
-    @property
-    def _all_waiting(self) -> int:
-        """Decoded bytes that wait in all tables, as far as looks have found them."""
-        return sum(list(self._waiting.values()))
-
-    def _forget_spark(self) -> None:
-        """Forgets a session whose process has ended, so that another one can be started."""
-        from lakemirror.spark_session import session
-
-        with self._starting:
-            gone, self.spark = self.spark, None
-        if gone is not None:
-            session.stop(gone)
-
     def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
-        self._waiting.pop(name, None)
+        self.engines.waits(name)
         state = self.tables.after(name, look, error)
         return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
 
@@ -407,7 +379,8 @@ class Scheduler:
             elif not self._queue.is_at_work(self._lane, name):
                 self._queue.forget(self._lane, name)
                 self.tables.forget(name)
-                of_names = (self._resting, self._touched, self._listed, self._races, self._waiting)
+                self.engines.waits(name)
+                of_names = (self._resting, self._touched, self._listed, self._races)
                 for of_tables in (self._replicators, *of_names):
                     of_tables.pop(name, None)
         self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))

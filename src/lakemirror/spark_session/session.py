@@ -12,13 +12,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +24,7 @@ from lakemirror.settings import ProcessSettings
 from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.connect_server import check_listens, is_remote
-from lakemirror.storage.own_files import entries, remove_own_file
+from lakemirror.spark_session.log_files import new_log_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,8 +56,6 @@ SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSeri
 With one compiler Java's default code cache is 48 MB, which ten minutes of Spark fill. Then a fifth of the processor
 time goes into code that is discarded and compiled again. 240 MB is the default for two compilers.
 """
-
-LOG_DAYS = 14
 
 _COMBINED = {  # options to which the user's value is added, with the separator
     "spark.driver.extraJavaOptions": " ",
@@ -232,7 +227,7 @@ def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) 
         settings,
         delta_jars=delta_jars,
         archive=find_archive(settings, chosen, delta_jars),
-        log_file=None if verbose else _log_file(jars.cache_folder(settings) / "logs"),
+        log_file=None if verbose else new_log_file(jars.cache_folder(settings) / "logs"),
         short=short,
     )
     if not verbose:
@@ -362,22 +357,6 @@ def _check_delta(session: SparkSession) -> None:
             if "PARSE_SYNTAX_ERROR" not in str(error):
                 return
     raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
-
-
-_LOG_NAME = re.compile(r"spark-[0-9]{8}T[0-9]{6}-[0-9]+\.(log(\.1)?|crash)")
-_LOG_BEGINS = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}|#\n# |\Z")  # of log4j2.properties, of Java
-
-
-def _log_file(folder: Path) -> Path | None:
-    """A new path for this process's log; removes logs of earlier days. None if nothing can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in entries(folder):
-            if old.lstat().st_mtime < time.time() - LOG_DAYS * 86400:
-                remove_own_file(old, _LOG_NAME, lambda head: _LOG_BEGINS.match(head) is not None)
-    except OSError:
-        return None
-    return folder / f"spark-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}.log"
 
 
 def _silence_pyspark() -> None:

@@ -269,5 +269,5 @@ def test_many_databases_need_few_threads_and_share_one_memory(tmp_path: Path) ->
     until(lambda: all(rows(database) == 1 for database in databases))
     until(lambda: threading.active_count() - before < 80)
     schedulers = [engine._runner._scheduler for engine in host._engines.values()]  # type: ignore[union-attr]
-    assert len({id(each._engines.get("local")) for each in schedulers}) == 1
+    assert len({id(each.engines.get("local")) for each in schedulers}) == 1
     assert host.shutdown(60)

@@ -13,6 +13,7 @@ from lakemirror.settings import Settings
 from lakemirror.spark_session import jvm
 from lakemirror.spark_session import session as spark
 from lakemirror.spark_session.java import Java
+from lakemirror.spark_session.log_files import new_log_file
 
 JARS = (Path("/c/a.jar"), Path("/c/b.jar"))
 
@@ -224,11 +225,11 @@ def test_logs_of_earlier_days_go(tmp_path: Path) -> None:
     for name, text in (old | foreign).items():
         (tmp_path / name).write_text(text)
         os.utime(tmp_path / name, (0, 0))
-    new = spark._log_file(tmp_path)
+    new = new_log_file(tmp_path)
     assert new is not None
     assert not new.exists()
     new.write_text(line)
-    assert spark._log_file(tmp_path) is not None
+    assert new_log_file(tmp_path) is not None
     assert {path.name for path in tmp_path.iterdir()} == {*foreign, new.name}
 
 
