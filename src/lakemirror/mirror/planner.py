@@ -32,10 +32,11 @@ from lakemirror.engines.target import apply_target, target_of, unkept_column
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
+from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
-from lakemirror.mirror.row_options import RowOptions, configuration_with
+from lakemirror.mirror.row_options import DELETES_PROPERTY, RowOptions, configuration_with
 from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
@@ -120,9 +121,11 @@ def plan(
     before = dict(snapshot.metadata.value) if snapshot else {}
     columns = from_delta(before["schemaString"]) if exists else ()
     options = view.files.metadata.options
-    kept = before.get("configuration", {}) if exists else {}
-    configuration = configuration_with(configuration_after(before, rules.properties), options, kept, base.path)
-    own = RowOptions.of(options, snapshot if exists else None, columns)
+    configuration, own = configuration_after(before, rules.properties), None
+    if options is not NO_OPTIONS or DELETES_PROPERTY in configuration:
+        kept = before.get("configuration", {}) if exists else {}
+        configuration = configuration_with(configuration, options, kept, base.path)
+        own = RowOptions.of(options, snapshot if exists else None, columns)
     growth = _with_reserved(rules.columns, configuration, columns, base.path)
     limits = rules.limits
     if rules.preference.spark == STARTING:

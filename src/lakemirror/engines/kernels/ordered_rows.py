@@ -29,9 +29,9 @@ class Decoded(NamedTuple):
     first_row: int
 
 
-def needs_time(ordering: Ordering | None, names: Collection[str]) -> bool:
+def needs_time(ordering: Ordering, names: Collection[str]) -> bool:
     """True if the source's time of each change is read for these columns of the table."""
-    return ordering is not None and ordering.is_soft and DELETED_AT in names
+    return ordering.is_soft and DELETED_AT in names
 
 
 def with_options(

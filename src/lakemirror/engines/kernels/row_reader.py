@@ -114,7 +114,8 @@ class Reading:
     def prepare(self) -> Rejected | None:
         """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
         self._footer = read_footer(self._source)
-        with_time = needs_time(self._shared.ordering, self._names)
+        ordering = self._shared.ordering
+        with_time = ordering is not None and needs_time(ordering, self._names)
         keys = self._target.key_columns
         wanted = wanted_columns(self._footer, self._unit, self._asked, keys, with_time=with_time)
         if isinstance(wanted, Rejected):
