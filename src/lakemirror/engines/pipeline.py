@@ -144,7 +144,7 @@ class Pipeline(ABC):
             if work.append_only or not target.key_columns:
                 return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
             if work.ordering is not None:
-                effect = ordered_effect(self, work, shared, held, self._scratch_of(target))
+                effect = self._ordered_effect(work, shared, held)
                 result = self._write(work, shared, held, effect, written)
                 return replace(result, ignored=effect.ignored, late=effect.late)
             if held is not None:
@@ -183,6 +183,15 @@ class Pipeline(ABC):
         except Bad as first:
             return first
         return bad
+
+    def _ordered_effect(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> NetEffect:
+        """The same for a table with options of deletes or order."""
+        try:
+            return ordered_effect(self, work, shared, held, self._scratch_of(work.target))
+        except TooManyKeys:
+            effect = self.fold_apart(work, shared, must=True)
+            assert effect is not None
+            return effect
 
     def _net_effect(self, work: RowWork, shared: Shared, folded: Folded) -> NetEffect:
         """What the changes do to the table: the rows that have the keys, and which of them are updates."""

@@ -77,32 +77,21 @@ def wanted_columns(
     conversions: dict[str, tuple[Wanted, Conversion]] = {}
     for column in asked:
         each = held.get(column.name.lower())
-        if each is None:
+        if each is None or (each.column.table_type is None and each.column.unsupported is None):
             continue
-        if each.column.unsupported is not None:
-            return _misfit(each.column, column, unit.name)
-        if each.column.table_type is None:
-            continue
-        if not fits(each.column.table_type, column.type):
+        if each.column.unsupported is not None or not fits(each.column.table_type or "", column.type):
             return _misfit(each.column, column, unit.name)
         int96 = _is_int96(footer, each)
         conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
-    if marker is not None:
-        chosen[marker.place] = marker
-    if unchanged is not None:
-        chosen[unchanged.place] = unchanged
     time = _time(found, footer) if with_time else None
-    if time is not None:
-        if not fits(time[0].column.table_type or "", "timestamp"):
-            message = f"{unit.name}: {SOURCE_TIME} is {time[0].column.arrow_type}; it must be a timestamp"
-            return Rejected("type-unsupported", message, unit.name, column=SOURCE_TIME)
-        chosen[time[0].place] = time[0]
+    chosen |= {each.place: each for each in (marker, unchanged, time and time[0]) if each is not None}
     if not chosen and found:
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
-        message = f"{unit.name}: {ROW_MARKER} is {marker.column.arrow_type}; it must be an integer or a string"
-        return Rejected("row-marker-invalid", message, unit.name, column=ROW_MARKER)
+        return _wrong(marker, unit.name, "row-marker-invalid", "an integer or a string")
+    if time is not None and not fits(time[0].column.table_type or "", "timestamp"):
+        return _wrong(time[0], unit.name, "type-unsupported", "a timestamp")
     read = tuple(chosen[place] for place in sorted(chosen))
     return WantedColumns(
         read,
@@ -169,6 +158,12 @@ def _misfit(found: FileColumn, column: TargetColumn, file: str) -> Rejected:
         return Rejected("type-unsupported", message, file, column=found.name)
     message = f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
     return Rejected("type-changed", message, file, column=found.name)
+
+
+def _wrong(found: Wanted, file: str, code: str, needed: str) -> Rejected:
+    """The error of a column of ours that has a type which it cannot have."""
+    name = found.column.name
+    return Rejected(code, f"{file}: {name} is {found.column.arrow_type}; it must be {needed}", file, column=name)
 
 
 def _can_mark(kind: pa.DataType) -> bool:
