@@ -102,9 +102,6 @@ CODES: dict[str, Kind] = {
         422,
         "Replace the file by one that has every column of the sequence, or correct `sequence` in _metadata.json.",
     ),
-    "column-name-reserved": Kind(
-        False, 3, 422, "Replace the file by one whose column has another name, or take the option that adds ours away."
-    ),
     "deletes-mode-changed": Kind(
         False,
         3,
@@ -116,6 +113,9 @@ CODES: dict[str, Kind] = {
     ),
     "key-column-absent": Kind(False, 3, 422, "Replace the file by one that holds every key column."),
     "columns-ambiguous": Kind(False, 3, 422, "Replace the file by one whose column names differ by more than case."),
+    "column-name-reserved": Kind(
+        False, 3, 422, "Rename the column at its source, or take the option under lakemirror out of _metadata.json."
+    ),
     "column-name-invalid": Kind(
         False,
         3,

@@ -1,7 +1,5 @@
-"""Columns of change files that say what a row does, and are never columns of a table (contract sections 3 and 3a).
-
-Beside them the columns that lakemirror adds to tables with options, which no source may have.
-"""
+"""Columns of change files that say what a row does, and are never columns of a table (contract sections 3 and 3a);
+and columns that lakemirror adds to tables with options for deletes, order or history."""
 
 from __future__ import annotations
 
@@ -12,7 +10,21 @@ SOURCE_TIME = "__sourceTimestamp__"
 
 NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED, SOURCE_TIME})
 
-DELETED, DELETED_AT = "__deleted", "__deleted_at"
-"""Columns of tables with soft deletes: is the row deleted (never NULL), and since when (NULL for living rows)."""
+OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT = (
+    "__operation", "__file", "__row", "__applied_at", "__unchanged",
+)  # fmt: skip
+"""What a table of changes has beside the columns of the source."""
 
-__all__ = ["DELETED", "DELETED_AT", "NEVER_COLUMNS", "ROW_MARKER", "SOURCE_TIME", "UNCHANGED"]
+DELETED, DELETED_AT = "__deleted", "__deleted_at"
+"""What a table with soft deletes has: is the row deleted (never NULL), and since when (NULL for living rows)."""
+
+START_AT, END_AT = "__START_AT", "__END_AT"
+ADDED_COLUMNS = frozenset(
+    {OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT, DELETED, DELETED_AT, START_AT, END_AT}
+)
+"""The columns that lakemirror adds to such tables; a source cannot have them there."""
+
+__all__ = [
+    "ADDED_COLUMNS", "APPLIED_AT", "CHANGE_FILE", "CHANGE_ROW", "DELETED", "DELETED_AT", "END_AT", "LEFT_OUT",
+    "NEVER_COLUMNS", "OPERATION", "ROW_MARKER", "SOURCE_TIME", "START_AT", "UNCHANGED",
+]  # fmt: skip

@@ -49,11 +49,6 @@ class RowOptions:
             return self.columns
         return [column for column in self.columns if column.name not in OWN_NAMES]
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of our columns, in lower case."""
-        return OWN_NAMES if self.options.deletes == SOFT else frozenset()
-
     def completed(self, batch: Batch) -> Batch:
         """The batch with our columns, and append-only only if no insert can meet a row of its key."""
         is_append = batch.append_only and not self.may_have_dead and not self.options.sequence

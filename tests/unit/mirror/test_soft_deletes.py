@@ -122,3 +122,15 @@ def test_the_source_s_time_must_be_a_time(tmp_path: Path) -> None:
     soft(tmp_path)
     put(tmp_path, "t", 1, {"id": [1], "__sourceTimestamp__": ["yesterday"]})
     assert sync(tmp_path).code == "type-unsupported"
+
+
+def test_a_table_of_changes_beside_soft_deletes(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft", "history": "changes"})
+    put(tmp_path, "t", 1, {"id": [1, 2], "v": ["a", "b"], MARKER: [4, 4]})
+    put(tmp_path, "t", 2, {"id": [1], "v": [None], MARKER: [2]})
+    assert sync(tmp_path, batch_files=1) is None
+    assert rows(tmp_path) == [(1, "a", True, True), (2, "b", False, False)]
+    changes = read_table(tmp_path / "Tables/t__changes").to_pylist()
+    assert [(row["id"], row["v"], row["__operation"]) for row in changes if "__deleted" not in row] == [
+        (1, "a", "upsert"), (2, "b", "upsert"), (1, None, "delete"),
+    ]  # fmt: skip
