@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -87,6 +88,7 @@ def _write(path: Path, ids: np.ndarray, random: np.random.Generator, *, marked: 
 def _session(*, connect: bool) -> Any:
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers of the server that `--connect` starts
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
     builder = (
         builder.config("spark.driver.host", "127.0.0.1")
