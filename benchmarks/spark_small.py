@@ -1,6 +1,7 @@
 """`python -m benchmarks.spark_small`: small applies by a warm Spark session on a table of five million rows.
 
-For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes, and Spark jobs.
+For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes (median), and Spark jobs.
+Each third pass also merges the three files of the last ones.
 `--connect`: the session is one of a Connect server that is started for it. With `PYTHONPATH=OTHER/src`: the code of
 another checkout, to compare the two in turn.
 """
@@ -50,24 +51,22 @@ def _measured(folder: Path, changes: int, given: argparse.Namespace) -> dict[str
     lakemirror.MirroredDatabase(folder / "shop", engine="local", **cache).sync()
     session = _session(connect=given.connect) if given.engine == "spark" else None
     database = lakemirror.MirroredDatabase(folder / "shop", engine=given.engine, spark=session, **cache)
-    seconds, jobs = [], []
+    seconds, jobs, cpu = [], [], []
     for number in range(3 + given.rounds):
         _write(inbox / f"{2 + number:020}.parquet", random.integers(0, _ROWS, changes), random)
         time.sleep(0.3)  # the key index of new files is built meanwhile
         before = _jobs(session)
-        if number == 3:
-            meter = Meter()
-            meter.__enter__()
-        begun = time.monotonic()
-        result = database.sync()
-        seconds.append(time.monotonic() - begun)
+        with Meter() as meter:
+            begun = time.monotonic()
+            result = database.sync()
+            seconds.append(time.monotonic() - begun)
+        cpu.append(meter.cpu)
         jobs.append(_jobs(session) - before)
         assert result.tables["orders"].files == 1, result
-    meter.__exit__(None, None, None)
-    seconds, jobs = seconds[3:], jobs[3:]
+    seconds, jobs, cpu = seconds[3:], jobs[3:], cpu[3:]
     return {
         "changes": changes, "median": round(statistics.median(seconds), 3),
-        "p95": round(sorted(seconds)[int(0.95 * len(seconds))], 3), "cpu": round(meter.cpu / len(seconds), 3),
+        "p95": round(sorted(seconds)[int(0.95 * len(seconds))], 3), "cpu": round(statistics.median(cpu), 3),
         "jobs": statistics.median(jobs), "load": os.getloadavg()[0],
     }  # fmt: skip
 
