@@ -50,7 +50,7 @@ class ChangeFile:
 
 @dataclass(frozen=True)
 class Event:
-    """A change in the order in which changes of its key act; its row is complete unless it is a delete."""
+    """A change that has arrived; its row is complete unless it is a delete. `late`: its key had a higher sequence."""
 
     marker: int
     row: dict[str, Any]
@@ -59,6 +59,7 @@ class Event:
     modified: datetime
     at: datetime | None
     unchanged: tuple[str, ...] = ()
+    late: bool = False
 
 
 class SequenceNull(Exception):
@@ -85,10 +86,11 @@ class HistoryModel:
         default = UPSERT if self.upsert_by_default else INSERT
         for place, change in enumerate(file.changes):
             marker = default if change.marker is None else change.marker
-            event = Event(marker, dict(change.row), file.name, place, file.modified, change.at, change.unchanged)
+            row = {name: change.row.get(name) for name in self.columns}  # what the file lacks is NULL
+            event = Event(marker, row, file.name, place, file.modified, change.at, change.unchanged)
             if any(value is None for value in self._sequence_values(event)):
                 raise SequenceNull(f"{file.name}, row {place}")
-            self.events.append(event)
+            self.events.append(self._completed(event))
 
     # What the options say
 
@@ -143,16 +145,8 @@ class HistoryModel:
         return self._bag(rows, (*self.columns, START_AT, END_AT))
 
     def late_changes(self) -> int:
-        """How many changes came too late for the current table: their key had a greater sequence by then."""
-        greatest: dict[Any, Any] = {}
-        late = 0
-        for event in self.events:
-            if self.deletes == "ignore" and event.marker == DELETE:
-                continue
-            key, sequence = self._key(event.row), self._order(event)
-            late += key in greatest and sequence < greatest[key]
-            greatest[key] = max(sequence, greatest.get(key, sequence))
-        return late
+        """How many changes came too late for the current table."""
+        return sum(event.late for event in self.events)
 
     def ignored_deletes(self) -> int:
         """How many deletes were counted and not applied."""
@@ -161,36 +155,42 @@ class HistoryModel:
     # How events become rows
 
     def _by_key(self) -> dict[Any, list[Event]]:
-        """The complete events of each key, in their order: by sequence, else as they came. Python's sort is stable."""
+        """The events of each key, in their order: by sequence, else as they came. Python's sort is stable."""
         found: dict[Any, list[Event]] = {}
         for event in self.events:
-            found.setdefault(self._key(event.row), []).append(event)
-        return {key: self._completed(sorted(events, key=self._order)) for key, events in found.items()}
+            if not self._is_ignored(event):
+                found.setdefault(self._key(event.row), []).append(event)
+        return {key: sorted(events, key=self._order) for key, events in found.items()}
 
-    def _completed(self, events: Iterable[Event]) -> list[Event]:
-        """Each partial row with the values that the row of its key has at that moment."""
-        last: dict[str, Any] | None = None
-        found = []
-        for event in events:
-            if event.marker == DELETE:
-                if self.deletes == "ignore":
-                    continue
-                last = last if self.deletes == "soft" else None
-                found.append(event)
-                continue
-            row = {name: event.row.get(name) for name in self.columns}
-            if event.unchanged:
-                if last is None:
-                    raise PartialRowMissing(f"{event.file}, row {event.place}")
-                row |= {name: last[name] for name in event.unchanged}
-            found.append(replace(event, row=row))
-            last = row
-        return found
+    def _completed(self, event: Event) -> Event:
+        """The event as it arrives: late or not; a partial row with the values that its key has at its place by now."""
+        if self._is_ignored(event):
+            return event
+        before: dict[str, Any] | None = None
+        late = False
+        for other in self._by_key().get(self._key(event.row), ()):
+            if self._order(other) > self._order(event):
+                late = True
+            elif other.marker != DELETE:
+                before = other.row
+            elif self.deletes != "soft":
+                before = None
+        row = event.row
+        if event.unchanged:
+            if before is None and not late:
+                raise PartialRowMissing(f"{event.file}, row {event.place}")
+            row = {**row, **{name: (before or {}).get(name) for name in event.unchanged}}
+        return replace(event, row=row, late=late)
+
+    def _is_ignored(self, event: Event) -> bool:
+        return event.marker == DELETE and self.deletes == "ignore"
 
     def _rows_after(self, events: Iterable[Event]) -> list[dict[str, Any]]:
-        """The rows of one key."""
+        """The rows of one key. What a late partial row leaves out is not known any more: it is no row."""
         rows: list[dict[str, Any]] = []
         for event in events:
+            if event.late and event.unchanged:
+                continue
             appends = event.marker == INSERT and not self.inserts_replace
             if event.marker == DELETE and self.deletes == "soft":
                 dead_since = APPLY_TIME if event.at is None else event.at
@@ -208,7 +208,7 @@ class HistoryModel:
         open_: dict[str, Any] | None = None
         for event, at in self._placed(events):
             if event.marker != DELETE and open_ is not None and self._is_same(open_, event.row):
-                open_ |= event.row
+                open_ |= {name: event.row.get(name) for name in self.columns}
                 continue
             if open_ is not None:
                 open_[END_AT] = at

@@ -170,6 +170,14 @@ def test_a_new_column_begins_a_version_only_with_a_value() -> None:
     assert model.versions() == {(1, 2, None, 1, None): 1, (2, 1, None, 1, 2): 1, (2, 2, "w", 2, None): 1}
 
 
+def test_a_column_that_a_file_lacks_is_null_in_its_rows() -> None:
+    model = HistoryModel(["id"], {"sequence": "n", "history": {"mode": "scd2", "track": ["v"]}})
+    fill(model, "id v w n", [(4, 1, "a", "p", 1)])
+    fill(model, "id v n", [(4, 1, "a", 2)])
+    assert model.current() == {(1, "a", None, 2): 1}
+    assert model.versions() == {(1, "a", None, 2, 1, None): 1}
+
+
 def test_values_that_are_equal_by_the_contract_begin_no_version() -> None:
     nan = float("nan")
     model = fill(users(), "id v n", [(4, 1, nan, 1), (4, 1, nan, 2), (4, 2, 0.0, 1), (4, 2, -0.0, 2)])
@@ -198,9 +206,23 @@ def test_partial_rows_take_the_values_of_their_moment() -> None:
     model.apply(ChangeFile("1", ("id", "v", "w"), parts, NOON))
     tick = timedelta(microseconds=1)
     assert model.versions() == {(1, "a", 1, NOON, NOON + tick): 1, (1, "a", 2, NOON + tick, None): 1}
-    model.apply(ChangeFile("2", ("id",), (Change(1, {"id": 2}, ("v",)),)))
     with pytest.raises(PartialRowMissing):
-        model.current()
+        model.apply(ChangeFile("2", ("id",), (Change(1, {"id": 2}, ("v",)),)))
+
+
+def test_a_partial_row_with_a_sequence_takes_what_is_known_as_it_comes() -> None:
+    model = users(["changes", "scd2"], deletes="soft")
+    fill(model, "id v w n", [(4, 1, "a", "p", 1), (4, 1, "c", "r", 9)])
+    model.apply(ChangeFile("2", ("id", "w", "n"), (Change(1, {"id": 1, "w": "q", "n": 5}, ("v",)),)))
+    fill(model, "id v w n", [(4, 1, "b", "p", 3)])  # too late for the partial row
+    assert model.current() == {(1, "c", "r", 9, False, None): 1}
+    assert model.versions() == {
+        (1, "a", "p", 1, 1, 3): 1,
+        (1, "b", "p", 3, 3, 5): 1,
+        (1, "a", "q", 5, 5, 9): 1,
+        (1, "c", "r", 9, 9, None): 1,
+    }
+    assert model.late_changes() == 2
 
 
 def test_a_change_without_a_sequence_is_refused() -> None:

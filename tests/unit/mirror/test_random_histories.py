@@ -1,0 +1,65 @@
+"""The tables of random histories equal the model: deletes, order, changes and versions, cut into passes anyhow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.random_histories import SEQUENCE_KINDS, play, stories
+from tests.rounds import rounds
+
+VERSIONS = {"mode": "scd2", "track": ["v"]}
+SLOW: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "print_blob": True,
+    "derandomize": False,
+}
+CURRENT = [("soft", ""), ("ignore", ""), ("hard", "number"), ("soft", "list"), ("ignore", "text"), ("soft", "time")]
+HISTORIES = [
+    ("hard", "", "changes"),
+    ("soft", "", "changes"),
+    ("hard", "number", "changes"),
+    ("hard", "", "scd2"),
+    ("soft", "", VERSIONS),
+    ("ignore", "", "scd2"),
+    ("hard", "number", "scd2"),
+    ("soft", "list", VERSIONS),
+    ("ignore", "day", ["changes", VERSIONS]),
+    ("hard", "decimal", [{"mode": "scd2", "name": "t_past"}, {"mode": "changes", "name": "t_log"}]),
+]
+
+
+def named(case: tuple[Any, ...]) -> str:
+    return "-".join(str(part) or "files" for part in case)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
+@pytest.mark.parametrize("case", CURRENT, ids=named)
+@settings(max_examples=rounds(6, 150), **SLOW)
+@given(data=st.data())
+def test_the_current_table(case: tuple[str, str], partial: bool, data: Any) -> None:
+    deletes, sequence = case
+    play(data.draw(stories(deletes, sequence, None, partial=partial)))
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
+@pytest.mark.parametrize("case", HISTORIES, ids=named)
+@settings(max_examples=rounds(6, 150), **SLOW)
+@given(data=st.data())
+def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
+    deletes, sequence, history = case
+    play(data.draw(stories(deletes, sequence, history, partial=partial)))
+
+
+@pytest.mark.full
+@settings(max_examples=300, **SLOW)
+@given(data=st.data())
+def test_any_options(data: Any) -> None:
+    deletes = data.draw(st.sampled_from(["hard", "soft", "ignore"]))
+    sequence = data.draw(st.sampled_from(["", *SEQUENCE_KINDS]))
+    history = data.draw(st.sampled_from([None, "changes", "scd2", VERSIONS, ["scd2", "changes"]]))
+    story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
+    play(story, deletion_vectors=data.draw(st.booleans()), change_data_feed=data.draw(st.booleans()))
