@@ -39,8 +39,8 @@ WHILE_STARTING = 256 << 20
 """Most decoded bytes of a batch while Spark starts, so that much is left for it."""
 
 _DONE_MEANWHILE = 3
-"""The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left, its
-first tasks do not pay: they cost as much CPU time as 1.3 GiB by the local engine on the same machine.
+"""The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left,
+Spark's first tasks do not pay: they cost as much CPU time as 1.3 GiB by the local engine on the same machine.
 """
 
 STARTING, READY, COLD = "starting", "ready", "cold"
