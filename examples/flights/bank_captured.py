@@ -74,6 +74,7 @@ def mirror_bank(root: Path, seconds: int) -> bool:
         mirrored.sync()
         wanted = server.total()
         cuts = {**cuts, **_reached(mirrored, cuts)}
+    console.print(_shown(cuts, seconds))
     wrong = [number for number, sums in cuts.items() if len(set(sums.values())) != 1]
     last = cuts[max(cuts)]["public.pgbench_history"] if cuts else None
     for number in wrong:
@@ -121,9 +122,9 @@ class _Server:
 def _server() -> Iterator[_Server]:
     """A server that ends with the block, as another user where this is root. SetupError `demo-data-missing`."""
     binaries = _binaries()
-    with tempfile.TemporaryDirectory(prefix="lakemirror-demo-", ignore_cleanup_errors=True) as name:
-        with _running(binaries, Path(name)) as port:
-            yield _Server(binaries, port)
+    made = tempfile.TemporaryDirectory(prefix="lakemirror-demo-", ignore_cleanup_errors=True)
+    with made as name, _running(binaries, Path(name)) as port:
+        yield _Server(binaries, port)
 
 
 @contextmanager
@@ -228,7 +229,7 @@ def _follow(console: Console, database: Path, work: subprocess.Popen[bytes]) -> 
     mirrored = MirroredDatabase(database, engine="local")
     cuts: dict[int, dict[str, int]] = {}
     begun = time.monotonic()
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False, transient=True) as live:
         while work.poll() is None:
             cuts.update(_reached(mirrored, cuts))
             live.update(_shown(cuts, time.monotonic() - begun), refresh=True)
