@@ -320,7 +320,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
 
 
 def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSession:
-    """A session. The JVM of a pass starts fast and computes slower: the row work is done by its Python workers."""
+    """A session. `long_lived`: for more than a pass; where it has Delta's SQL, its JVM then computes faster."""
     from lakemirror.spark_session import session as spark
 
     delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
