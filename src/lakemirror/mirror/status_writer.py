@@ -56,6 +56,11 @@ class StatusWriter:
         self._tables: tuple[TableStatus, ...] = ()
         self._not_before = 0.0
 
+    @property
+    def written(self) -> monitoring.DatabaseStatus | None:
+        """The status as it was written last; None before."""
+        return self._written
+
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
     ) -> None:

@@ -17,7 +17,8 @@ from aiohttp import web
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
-from lakemirror.service.operating import page
+from lakemirror.service.operating import page, plots
+from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.operating.views import database_view, overview, table_view
@@ -41,6 +42,7 @@ class Operating:
     has_room: Callable[[], bool]
     under_way: UnderWay
     base_url: Callable[[web.BaseRequest], str]
+    _days: DayCache = field(default_factory=DayCache)
     _all_looked_at: bool = False
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "metrics"))
 
@@ -58,7 +60,9 @@ class Operating:
         return _json(description(self.base_url(request), version()))
 
     async def _style(self, request: web.BaseRequest) -> web.Response:
-        return web.Response(text=page.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
+        return web.Response(
+            text=page.STYLE + plots.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"}
+        )
 
     async def _ready(self, request: web.BaseRequest) -> web.Response:
         reasons = []
@@ -111,13 +115,19 @@ class Operating:
         if database is None:
             return None
         if len(parts) == 3:
-            return database_view(database, self.host, now), as_json
+            view = database_view(database, self.host, self._days, now)
+            return None if view is None else (view, as_json)
+        if parts[3] == "page":
+            number = parts[4].removesuffix(".json")
+            page_number = int(number) if number.isascii() and number.isdigit() and len(number) < 8 else 0
+            view = database_view(database, self.host, self._days, now, page_number)
+            return None if view is None else (view, parts[4].endswith(".json"))
         if parts[3] != "tables":
             return None
-        view = table_view(database, parts[4], self.host, now)
+        view = table_view(database, parts[4], self.host, self._days, now)
         if view is not None or not parts[4].endswith(".json"):
             return None if view is None else (view, False)
-        twin = table_view(database, parts[4].removesuffix(".json"), self.host, now)
+        twin = table_view(database, parts[4].removesuffix(".json"), self.host, self._days, now)
         return None if twin is None else (twin, True)
 
 
