@@ -17,7 +17,7 @@ from aiohttp import web
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
-from lakemirror.service.operating import page, plots
+from lakemirror.service.operating import page
 from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
@@ -60,9 +60,7 @@ class Operating:
         return _json(description(self.base_url(request), version()))
 
     async def _style(self, request: web.BaseRequest) -> web.Response:
-        return web.Response(
-            text=page.STYLE + plots.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"}
-        )
+        return web.Response(text=page.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
 
     async def _ready(self, request: web.BaseRequest) -> web.Response:
         reasons = []

@@ -41,6 +41,12 @@ th, td { text-align: left; padding: .4rem .6rem; border-bottom: 1px solid var(--
 ul { margin: 0; padding-left: 1.25rem; } code { font: .875em ui-monospace, monospace; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; } dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } svg rect { fill: var(--bar); }
+figure { margin: 1rem 0; } figcaption { color: var(--soft); } .axis { display: flex; justify-content: space-between;
+  color: var(--soft); font-size: .875rem; margin: 0; border-top: 1px solid var(--line); }
+svg polyline { fill: none; stroke-width: 2px; vector-effect: non-scaling-stroke; }
+svg .half { stroke: var(--bar); } svg rect.half { fill: var(--bar); } svg .most { stroke: var(--wait); }
+svg rect.most { fill: var(--wait); } svg rect.error { fill: var(--bad); }
+.key::before { content: "■ "; } .key.half { color: var(--bar); } .key.most { color: var(--wait); }
 @media (max-width: 40rem) {
   thead { position: absolute; clip-path: inset(50%); height: 1px; width: 1px; overflow: hidden; }
   tr { display: block; border-bottom: 2px solid var(--line); padding: .5rem 0; }

@@ -8,15 +8,6 @@ from typing import Any
 
 _WIDTH, _HEIGHT = 5, 100  # of a bin and of a plot, in units of the picture
 
-STYLE = """
-figure { margin: 1rem 0; } figcaption { color: var(--soft); } .axis { display: flex; justify-content: space-between;
-  color: var(--soft); font-size: .875rem; margin: 0; border-top: 1px solid var(--line); }
-svg polyline { fill: none; stroke-width: 2px; vector-effect: non-scaling-stroke; }
-svg .half { stroke: var(--bar); } svg rect.half { fill: var(--bar); } svg .most { stroke: var(--wait); }
-svg rect.most { fill: var(--wait); } svg rect.error { fill: var(--bad); }
-.key::before { content: "■ "; } .key.half { color: var(--bar); } .key.most { color: var(--wait); }
-"""
-
 
 def day_plots(day: Mapping[str, Any] | None) -> str:
     """The plots of `DayRows.plot`; one sentence while they are read (None), or where nothing happened."""
@@ -81,4 +72,4 @@ def _line(values: Sequence[float | None], most: float, kind: str) -> str:
     return "".join(shapes)
 
 
-__all__ = ["STYLE", "day_plots"]
+__all__ = ["day_plots"]
