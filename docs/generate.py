@@ -159,6 +159,8 @@ _FAILPOINTS = (  # what they are of, the tests that meet each, their file, what 
      failpoints.ACT_NAMES),
     ("a publisher", "test_at_a_publishers_failpoint[NAME-kill] test_at_a_publishers_failpoint[NAME-error]", _CRASH,
      failpoints.PUBLISHER_NAMES),
+    ("an apply with history tables", "test_killed_at_a_failpoint[NAME-kill] test_killed_at_a_failpoint[NAME-error]",
+     "tests/crash/test_history_kills.py", failpoints.HISTORY_NAMES),
     ("an archive in a store", "test_killed_while_it_archives[NAME] test_a_failing_archive[NAME]",
      "tests/stores/test_store_crashes.py", failpoints.STORE_NAMES),
     ("a feature drop", "test_killed_at_a_failpoint[NAME] test_a_failing_disk[NAME]",

@@ -98,6 +98,9 @@ CODES: dict[str, Kind] = {
     ),
     "key-column-absent": Kind(False, 3, 422, "Replace the file by one that holds every key column."),
     "columns-ambiguous": Kind(False, 3, 422, "Replace the file by one whose column names differ by more than case."),
+    "column-name-reserved": Kind(
+        False, 3, 422, "Rename the column at its source, or take the option under lakemirror out of _metadata.json."
+    ),
     "column-name-invalid": Kind(
         False,
         3,

@@ -28,6 +28,11 @@ NAMES: dict[str, str] = {
 }
 """The places of an engine, in the order in which an apply meets them."""
 
+HISTORY_NAMES: dict[str, str] = {
+    "history.after-commit": "A commit to one history table is complete; the tables after it do not have the batch.",
+}
+"""The places of an apply with history tables."""
+
 STORE_NAMES: dict[str, str] = {
     "store.after-copy": "An applied file in a store is copied to its archive and not deleted; others are not copied.",
     "store.before-delete": "All applied files of a batch in a store are copied to their archive; none is deleted.",

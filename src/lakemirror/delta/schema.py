@@ -44,7 +44,8 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
         type_ = _DELTA_NAMES.get(column.type, column.type)
         field = known.get(column.name)
         if field is None:
-            field = {"name": column.name, "type": type_, "nullable": True, "metadata": {}}
+            kind = json.loads(type_) if type_.startswith("{") else type_
+            field = {"name": column.name, "type": kind, "nullable": True, "metadata": {}}
         elif isinstance(field["type"], str) and field["type"] != type_:
             change = {"toType": type_, "fromType": field["type"]}
             changes = [*field["metadata"].get(TYPE_CHANGES, []), change]

@@ -73,6 +73,17 @@ class HeldChanges(NamedTuple):
         return self._replace(parts=tuple(parts))
 
 
+def may_share(read: Target, other: Target) -> bool:
+    """True if rows that were read for one target have the values of another one's columns, too.
+
+    `other` has each column that a change file has.
+    """
+    names = {column.name.lower(): (column.name, column.type, column.zone) for column in read.columns}
+    return read.partition_columns == other.partition_columns and all(
+        names.get(each.name.lower()) in (None, (each.name, each.type, each.zone)) for each in other.columns
+    )
+
+
 def slices(rows: pa.Table) -> list[pa.Table]:
     """The rows in parts of about equal size, one for each file."""
     step = -(-rows.num_rows // max(file_count(rows.num_rows), 1)) or 1
@@ -121,4 +132,4 @@ def _read(
     return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers), names
 
 
-__all__ = ["HeldChanges", "TooMuch", "slices"]
+__all__ = ["HeldChanges", "TooMuch", "may_share", "slices"]

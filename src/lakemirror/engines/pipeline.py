@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.held_changes import HeldChanges, may_share, slices
+from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
@@ -138,17 +139,61 @@ class Pipeline(ABC):
         shared = Shared(
             target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial
         )  # fmt: skip
+        if work.history is not None:
+            shared = shared._replace(target=target.sources)
         with self.held(work, shared) as held:
-            if work.append_only or not target.key_columns:
-                return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
-            if held is not None:
-                effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers, held.names))
-                return self._write(work, shared, held, effect, written)
-            apart = self.fold_apart(work, shared)
-            if apart is not None:
-                return self._write(work, shared, None, apart, written)
-            with fold_in_passes(work, self._keys(work, shared), self._scratch_of(target), self.fold_memory) as folded:
-                return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
+            if work.history is not None:
+                result = self._write_history(work, shared, held, written)
+            else:
+                result = self._mirrored(work, shared, held, written)
+            return replace(result, also=self._also(work, shared, held)) if work.also else result
+
+    def _mirrored(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
+        """The net effect of the changes on the mirrored table, and its files."""
+        target = work.target
+        if work.append_only or not target.key_columns:
+            return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
+        if held is not None:
+            effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers, held.names))
+            return self._write(work, shared, held, effect, written)
+        apart = self.fold_apart(work, shared)
+        if apart is not None:
+            return self._write(work, shared, None, apart, written)
+        with fold_in_passes(work, self._keys(work, shared), self._scratch_of(target), self.fold_memory) as folded:
+            return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
+
+    def _also(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> tuple[RowResult, ...]:
+        """What the same changes do to the other targets. If one fails, the files of all of them are removed."""
+        results: list[RowResult] = []
+        for each in work.also:
+            written: list[Action] = []
+            its = shared._replace(target=each.target.sources)
+            shares = held if held is not None and may_share(shared.target, its.target) else None
+            try:
+                with named_errors(each.target.path):
+                    results.append(self._write_history(replace(each, changes=work.changes), its, shares, written))
+            except BaseException:
+                drop_written(each.target.path, written)
+                for before, result in zip(work.also, results, strict=False):
+                    drop_written(before.target.path, result.adds)
+                raise
+        return tuple(results)
+
+    def _write_history(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+    ) -> RowResult:
+        """Writes what the changes do to a history target. `shared`: to read them."""
+        step, history, target = "write changes", work.history, work.target
+        assert history is not None
+        shared = shared._replace(target=target, history=history)
+        if held is None:
+            units = change_units(work, None, self.parallelism, self.unit_bytes)
+            return RowResult(adds=tuple(self._written(step, unit_kernels.write_changes, shared, units, written)))
+        rows = held.rows(None)
+        check_nulls(work.changes, target.sources, rows, None)
+        origin = origin_of(((unit, unit.first_row, unit.rows) for unit in work.changes), history)
+        rows = logged(rows, held.markers, held.names, origin, history)
+        return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, slices(rows), written)))
 
     def _scratch_of(self, target: Target) -> Path:
         """The folder of keys and values that do not fit into memory."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.storage import Entry
 
 Action = dict[str, Any]
@@ -103,10 +104,28 @@ class Target:
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.key_columns)
 
+    @cached_property
+    def sources(self) -> Target:
+        """The table with the columns that change files may have, without those that lakemirror adds (history.md)."""
+        return replace(self, columns=tuple(each for each in self.columns if each.name not in ADDED_COLUMNS))
+
     @property
     def whole(self) -> Target:
         """The table with all its columns, to write its rows again."""
         return replace(self, columns=(*self.columns, *self.unwritten), unwritten=())
+
+
+@dataclass(frozen=True)
+class HistoryWork:
+    """What a history target does with the changes of a batch (history.md section 3).
+
+    `mode`: CHANGES or SCD2. `folder`: the table folder, to which the files' names are relative. `applied_at`: the time
+    of the apply, in microseconds since the epoch.
+    """
+
+    mode: str
+    folder: str
+    applied_at: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +136,8 @@ class RowWork:
     `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
     one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
-    Rejected.
+    Rejected. `history`: the work of a history target; None: that of the mirrored table. `also`: the works of other
+    targets with the same changes, which are read once for all where they fit into memory.
     """
 
     target: Target
@@ -127,6 +147,8 @@ class RowWork:
     candidates: tuple[Action, ...] = ()
     partial: bool = False
     null_if_missing: bool = False
+    history: HistoryWork | None = None
+    also: tuple[RowWork, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -142,7 +164,7 @@ class RowResult:
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
     many partial rows got NULLs, because there was no row with their key. `error`: if it is set, all other fields are
-    empty, and the written files are removed.
+    empty, and the written files are removed. `also`: the results of `RowWork.also`.
     """
 
     adds: tuple[Action, ...] = ()
@@ -151,6 +173,7 @@ class RowResult:
     changes: tuple[Action, ...] = ()
     missing: int = 0
     error: Rejected | None = None
+    also: tuple[RowResult, ...] = ()
 
 
 class RewriteWork(NamedTuple):

@@ -15,6 +15,7 @@ from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, fields_of, from_d
 from lakemirror.delta.statistics_columns import statistics_columns
 from lakemirror.engines.kernels.nested_types import arrow_type, stored_type
 from lakemirror.engines.row_work import Target, TargetColumn
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 
 _KEPT = frozenset({
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
@@ -69,8 +70,9 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
 
 
 def apply_target(target: Target) -> Target:
-    """The table as an apply writes it: columns of types that no change file leads to are `unwritten`."""
-    written = tuple(column for column in target.columns if arrow_type(column.type) is not None)
+    """The table as an apply writes it: columns of types that no change file leads to are `unwritten`, but those that
+    lakemirror adds."""
+    written = tuple(each for each in target.columns if arrow_type(each.type) is not None or each.name in ADDED_COLUMNS)
     return replace(target, columns=written, unwritten=tuple(each for each in target.columns if each not in written))
 
 

@@ -6,6 +6,7 @@
     feed_kept      change files ─▶ change feed                 feed_old       deleted rows ─▶ change feed
     read_given     change files ─▶ values of some changes      read_values    data files ─▶ values of some rows
     write_held     rows in memory ─▶ data files                feed_held      both ─▶ change feed
+    write_changes  change files ─▶ data files of a table of changes
 
 All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `Bad`.
 """
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.decode import share_of
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
@@ -125,6 +127,26 @@ def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
         drop_written(shared.target.path, adds)
         raise
     yield adds
+
+
+def write_changes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
+    """Writes all changes as rows of a table of changes."""
+    step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
+    yield write_rows(_changes(shared, unit), shared.target, sizes=replace(shared.sizes, rows_a_file=step))
+
+
+def _changes(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:
+    """All changes of a unit, in batches, as rows of a table of changes."""
+    history, target = shared.history, shared.target
+    assert history is not None
+    reading = shared._replace(target=target.sources)
+    for _, file in unit.begins():
+        for changes in changes_of(file, reading, encoded=True, waits=True):
+            rows = pa.Table.from_batches([changes.rows])
+            check_nulls([file], target.sources, rows, np.arange(len(rows)) + changes.first_row - file.first_row)
+            origin = origin_of([(file, changes.first_row, len(rows))], history)
+            yield from logged(rows, changes.marker, changes.unchanged, origin, history).to_batches()
+            del changes, rows  # before the next rows are decoded
 
 
 def _without_positions(kept: Iterator[tuple[pa.RecordBatch, np.ndarray]]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,5 @@
-"""Columns of change files that say what a row does, and are never columns of a table (contract sections 3 and 3a)."""
+"""Columns of change files that say what a row does, and are never columns of a table (contract sections 3 and 3a);
+and columns that lakemirror adds to tables with options for deletes, order or history."""
 
 from __future__ import annotations
 
@@ -6,4 +7,19 @@ ROW_MARKER = "__rowMarker__"
 UNCHANGED = "__unchangedColumns__"
 NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED})
 
-__all__ = ["NEVER_COLUMNS", "ROW_MARKER", "UNCHANGED"]
+OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT = (
+    "__operation", "__file", "__row", "__applied_at", "__unchanged",
+)  # fmt: skip
+"""What a table of changes has beside the columns of the source."""
+
+DELETED, DELETED_AT = "__deleted", "__deleted_at"
+START_AT, END_AT = "__START_AT", "__END_AT"
+ADDED_COLUMNS = frozenset(
+    {OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT, DELETED, DELETED_AT, START_AT, END_AT}
+)
+"""The columns that lakemirror adds to such tables; a source cannot have them there."""
+
+__all__ = [
+    "ADDED_COLUMNS", "APPLIED_AT", "CHANGE_FILE", "CHANGE_ROW", "DELETED", "DELETED_AT", "END_AT", "LEFT_OUT",
+    "NEVER_COLUMNS", "OPERATION", "ROW_MARKER", "START_AT", "UNCHANGED",
+]  # fmt: skip

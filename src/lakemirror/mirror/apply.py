@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from lakemirror import failpoints
@@ -30,10 +31,12 @@ from lakemirror.engines.row_work import RowResult, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE, Warned
+from lakemirror.landing_zone.table_options import CHANGES
 from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
+from lakemirror.mirror.table_log import TableLog
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
@@ -47,7 +50,7 @@ class Applied:
     """What one apply did: the batch, the position after it, the table's new version.
 
     `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if unknown.
-    `seconds`: from the plan to the commit.
+    `seconds`: from the plan to the commit. `also`: the same of the history tables, as in `ApplyPlan`.
     """
 
     batch: Batch
@@ -57,13 +60,25 @@ class Applied:
     engine: str = ""
     engine_reason: str = ""
     seconds: float = 0.0
+    also: tuple[Applied, ...] = ()
+
+    @property
+    def logged(self) -> TableLog:
+        """What the table's log then says."""
+        manifest = self.manifest
+        return TableLog(
+            self.position, manifest, manifest.key_columns, manifest.detection, version=self.version,
+            history=manifest.history,
+        )  # fmt: skip
 
 
 class Written(NamedTuple):
-    """The actions of a batch's rows; the files that they name are written. `missing`: as of `RowResult`."""
+    """The actions of a batch's rows; the files that they name are written. `missing`: as of `RowResult`. `also`: for
+    the history tables, as in `ApplyPlan`."""
 
     actions: list[Action]
     missing: int = 0
+    also: tuple[Written, ...] = ()
 
 
 def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> Written | Rejected:
@@ -73,33 +88,62 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
     """
     failpoints.reach("apply.before-write")
-    if plan.base.snapshot is None:
-        _make_table_folder(plan.base)
+    for each in (plan, *plan.also):
+        if each.base.snapshot is None:
+            _make_table_folder(each.base)
+    result = _row_results(plan, engine, trust_footers)
+    if isinstance(result, Rejected):
+        return result
+    if result.error is not None:
+        return result.error
+    results = [result, *result.also]
+    plans = [plan, *plan.also]
+    try:
+        first, *also = [_written(each, its) for each, its in zip(plans, results, strict=True)]
+    except BaseException as error:
+        for each, its in zip(plans, results, strict=True):
+            _remove([data_file(each.base.path, action["path"]) for action in (*its.adds, *its.changes)])
+        if isinstance(error, ValueError):
+            raise LakemirrorError("table-unreadable", f"{plan.base.path}: {error}") from error
+        raise
+    return first._replace(also=tuple(also)) if also else first
+
+
+def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers: bool) -> RowResult | Rejected:
+    """What an engine did for the plan and for those of the history tables."""
+    works = tuple(each.row_work for each in plan.also if each.row_work is not None)
+    if plan.row_work is None:
+        return RowResult(also=tuple(RowResult() for _ in plan.also))
+    if not plan.added:
+        work = replace(plan.row_work, also=works) if works else plan.row_work
+        return engine(plan.choice.engine).run(work)
+    result = _as_they_are(plan.added, plan.row_work.target, trust_footers)
+    if isinstance(result, Rejected) or not works:
+        return result
+    try:
+        other = engine(plan.also[0].choice.engine).run(replace(works[0], also=works[1:]))
+    except BaseException:
+        _remove([data_file(plan.base.path, add["path"]) for add in result.adds])
+        raise
+    if other.error is not None:
+        _remove([data_file(plan.base.path, add["path"]) for add in result.adds])
+        return other.error
+    return replace(result, also=(other, *other.also))
+
+
+def _written(plan: ApplyPlan, result: RowResult) -> Written:
+    """The actions of a plan's rows."""
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
     if plan.row_work is None:
         return Written(actions)
     path, target = plan.base.path, plan.row_work.target
-    if plan.added:
-        result = _as_they_are(plan.added, target, trust_footers)
-        if isinstance(result, Rejected):
-            return result
-    else:
-        result = engine(plan.choice.engine).run(plan.row_work)
-        if result.error is not None:
-            return result.error
     candidates = {add["path"]: add for add in plan.row_work.candidates}
     deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}
-    try:
-        if deleted or result.rewritten:
-            check_deletes(plan.metadata, path)
-        counted = {name: _with_count(candidates[name], target) for name in deleted}
-        actions += delete_rows(path, counted, deleted, plan.version)
-    except BaseException as error:
-        _remove([data_file(path, action["path"]) for action in (*result.adds, *result.changes)])
-        if isinstance(error, ValueError):
-            raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
-        raise
+    if deleted or result.rewritten:
+        check_deletes(plan.metadata, path)
+    counted = {name: _with_count(candidates[name], target) for name in deleted}
+    actions += delete_rows(path, counted, deleted, plan.version)
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": change} for change in result.changes]
@@ -123,7 +167,10 @@ def commit(
     `concurrent-commit` where another commit came first.
     """
     path, snapshot, rows = plan.base.path, plan.base.snapshot, written.actions
+    also: tuple[Applied, ...] = ()
     try:
+        if plan.also:
+            also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability, check=check))
         if written.missing:
             plan = _with_missing(plan, written.missing)
         view, batch = plan.view, plan.batch
@@ -145,7 +192,24 @@ def commit(
     version = delta.commit(path, snapshot, actions, durability=durability, keep_log=oldest_kept)
     failpoints.reach("apply.after-commit")
     choice, seconds = plan.choice, time.monotonic() - begun
-    return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds)
+    return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds, also)
+
+
+def _commit_history(
+    plan: ApplyPlan, written: Written, commit: Callable[[ApplyPlan, Written], Applied]
+) -> tuple[Applied, ...]:
+    """Commits to the history tables, one after the other. Where one is not made, the files of the later ones are
+    removed; the next step finds which tables have the batch."""
+    done: list[Applied] = []
+    for place_, (each, its) in enumerate(zip(plan.also, written.also, strict=True)):
+        try:
+            done.append(commit(each, its))
+            failpoints.reach("history.after-commit")
+        except BaseException:
+            for later, rows in list(zip(plan.also, written.also, strict=True))[place_ + 1 :]:
+                delta.remove_written(place(later.base.path), later.base.snapshot, rows.actions)
+            raise
+    return tuple(done)
 
 
 def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
@@ -245,6 +309,7 @@ def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,
         notes=with_notes(before.notes if before else (), batch.warnings, _MOST_NOTES),
         detection=detection.to_json(),
+        history=plan.base.history.label if plan.base.history is not None else "",
     )
 
 
@@ -257,7 +322,8 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, A
         "numOutputBytes": sum(add["size"] for add in added),
         "numOutputRows": sum(record_count(add) or 0 for add in added),
     }
-    append = plan.batch.append_only and plan.base.snapshot is not None and not plan.view.is_recreated
+    appends = plan.batch.append_only or (plan.base.history is not None and plan.base.history.options.mode == CHANGES)
+    append = appends and plan.base.snapshot is not None and not plan.replaces
     return commit_info(
         plan.base.snapshot,
         "WRITE",

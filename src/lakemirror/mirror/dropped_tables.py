@@ -243,7 +243,7 @@ class DroppedTables:
             if error.code == "concurrent-commit" and self.storage.finish_move(target):
                 return False
             log = None  # nothing is concluded from a file that cannot be read
-        if log is not None and log.position is not None:
+        if log is not None and log.position is not None and not log.history:  # history stays when its folder goes
             return True
         self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN
         return False

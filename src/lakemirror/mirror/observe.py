@@ -10,7 +10,6 @@ is read at every look.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,7 +25,16 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned,
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
 from lakemirror.landing_zone.table_options import NO_OPTIONS, check_built
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
-from lakemirror.mirror.position import AppliedPaths, Detection, Manifest, Position, declared, from_note, parse_detection
+from lakemirror.mirror.history_tables import HistoryObserver, HistoryTable, ahead_first, warnings_of
+from lakemirror.mirror.position import (
+    Detection,
+    Manifest,
+    Position,
+    applied_files,
+    declared,
+    from_note,
+    parse_detection,
+)
 from lakemirror.mirror.schema_evolution import check_key_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around, move_here
@@ -44,7 +52,8 @@ class View:
     listed to be read; `log_time`: when its folder was changed, in nanoseconds, before it was read; 0 where there is
     none, and where folders have no time. `identity`: of the table folder, empty where the look ended before it was
     known. `detection`: how files are found from now on; `applied`: which are applied, none in a folder that was made
-    again. `failure`: why nothing can be applied, from the look itself or from a caller.
+    again. `failure`: why nothing can be applied, from the look itself or from a caller. `history`: the history tables
+    that the options ask for.
     """
 
     files: TableFiles
@@ -57,6 +66,7 @@ class View:
     pending: Pending = field(default_factory=Pending)
     warnings: tuple[Warned, ...] = ()
     failure: LakemirrorError | None = None
+    history: tuple[HistoryTable, ...] = ()
 
     @cached_property
     def at(self) -> Position | None:
@@ -113,19 +123,6 @@ class View:
         )  # fmt: skip
 
 
-def applied_files(
-    detection: Detection,
-    at: Position | None,
-    manifest: Manifest | None,
-    sequences: Mapping[str, int] | None,
-    path: str,
-) -> AppliedFiles:
-    """Which files are applied, by the table's record, its position and its manifest. `path`: of the Delta table."""
-    paths = AppliedPaths(path, detection.segments) if detection.strategy == LAST_UPDATE else None
-    last = manifest.file if manifest is not None else ""
-    return AppliedFiles(at.number if at else 0, sequences, paths, detection.numbered, last)
-
-
 class TableObserver:
     """Looks at one table folder and its Delta table."""
 
@@ -142,6 +139,17 @@ class TableObserver:
         self._reasons: dict[str, str] = {}
         self._metadata: tuple[str, TableMetadata] = ("", TableMetadata())
 
+    @cached_property
+    def history(self) -> HistoryObserver:
+        """Looks at the history tables; made once a table has some."""
+        return HistoryObserver(self._storage, self.name, self.target)
+
+    def forget(self) -> None:
+        """The next look lists the logs."""
+        self._log.forget()
+        if "history" in self.__dict__:
+            self.history.forget()
+
     def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
         """What there is to do. With `mark`, a folder without an identity marker gets one.
 
@@ -155,9 +163,12 @@ class TableObserver:
             view = self._with_identity(view, now, mark)
             view = self._checked(view)
             view = self._with_detection(view)
+            if view.files.metadata.options.history:
+                history = self.history.observe(view.files.metadata, view.identity)
+                view = _warned(replace(view, history=history), warnings_of(history))
             view = self._with_pending(view, now)
         except Exception as failure:  # the boundary around one table: no error leaves it
-            self._log.forget()
+            self.forget()
             view = self._failed(view, failure)
         return replace(view, warnings=(*view.warnings, *not_files(folder.others))) if folder.others else view
 
@@ -213,6 +224,9 @@ class TableObserver:
                 hint=f"Move {self.target} away, delete the table folder, and publish it again.",
                 file=self.target,
             )
+        if view.table is not None and view.table.history:
+            message = f"{self.target} is the history table of {view.table.history.partition(':')[2]}"
+            raise TableError("table-name-ambiguous", message, file=self.target)
         if view.table is not None and view.at is None:
             message = f"{self.target} holds a Delta table that lakemirror did not make"
             raise TableError("target-foreign", message, file=self.target)
@@ -285,8 +299,12 @@ class TableObserver:
         """The view with the files that may be applied now, and all its warnings."""
         folder = view.files.folder
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
+        is_behind = bool(view.history) and any(table.applied.count > view.applied.count for table in view.history)
+        limit = None if is_behind else self._settings.batch_files
         with self._storage.holding_folders():
-            chosen = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
+            chosen = pending(view.files, view.applied, self._seen.readiness(now), limit)
+        if is_behind:
+            chosen = ahead_first(chosen, view.history)
         self._seen.keep(folder.files)
         warnings = self._quarantined(folder)
         warnings += already_applied(view.files, view.applied, self._last_applied(view))
@@ -328,4 +346,4 @@ def _warned(view: View, warnings: list[Warned]) -> View:
     return replace(view, warnings=(*view.warnings, *warnings)) if warnings else view
 
 
-__all__ = ["TableObserver", "View", "applied_files"]
+__all__ = ["TableObserver", "View"]

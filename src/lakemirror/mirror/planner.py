@@ -31,7 +31,10 @@ from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of, unkept_column
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
+from lakemirror.landing_zone.table_options import NO_OPTIONS
+from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
@@ -54,13 +57,16 @@ class Base:
 
     `path`: its folder; `database`: that of the database. `snapshot`: None where there is no table yet.
     `reshaped_from`: its `metaData` action after our last apply, where another writer has changed the columns since and
-    the log still has it.
+    the log still has it. `history`: which history table it is, None for the mirrored table; `follows`: the columns that
+    the mirrored table then has.
     """
 
     path: str
     database: str
     snapshot: Snapshot | None = None
     reshaped_from: Mapping[str, Any] | None = None
+    history: HistoryTable | None = None
+    follows: tuple[Column, ...] = ()
 
 
 class AddedFile(NamedTuple):
@@ -77,7 +83,8 @@ class ApplyPlan:
 
     `batch`: change files of the `view`. `base`: the table before. `metadata`: its `metaData` action after, without the
     record of applied paths. `row_work`: what an engine does, None where the files have no rows. `added`: the change
-    files where all of them become data files. `choice`: the engine and why.
+    files where all of them become data files. `choice`: the engine and why. `also`: what the same batch
+    does to the history tables, which are committed first (`target_plans.py`).
     """
 
     view: View
@@ -87,6 +94,7 @@ class ApplyPlan:
     row_work: RowWork | None
     added: tuple[AddedFile, ...]
     choice: Choice
+    also: tuple[ApplyPlan, ...] = ()
 
     @property
     def version(self) -> int:
@@ -96,7 +104,12 @@ class ApplyPlan:
     @property
     def removed(self) -> tuple[Action, ...]:
         """The `add` actions of a table whose rows are replaced."""
-        return tuple(self.base.snapshot.files.values()) if self.base.snapshot and self.view.is_recreated else ()
+        return tuple(self.base.snapshot.files.values()) if self.base.snapshot and self.replaces else ()
+
+    @property
+    def replaces(self) -> bool:
+        """True where the rows of a folder that was made again replace those of the table. History stays."""
+        return self.view.is_recreated and self.base.history is None
 
 
 def plan(
@@ -119,7 +132,9 @@ def plan(
     before = dict(snapshot.metadata.value) if snapshot else {}
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration = configuration_after(before, rules.properties)
-    growth = _with_reserved(rules.columns, configuration, columns, base.path)
+    growth = growth_of(rules.columns, configuration, columns, base.path)
+    if view.files.metadata.options is not NO_OPTIONS:
+        growth = replace(growth, added=ADDED_COLUMNS)
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
@@ -136,11 +151,11 @@ def plan(
         check_deletes(metadata, base.path)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
-    work = _row_work(view, batch, target, uri, snapshot if exists else None)
+    work = row_work(view, batch, target, uri, snapshot if exists else None)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
     added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
-    choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
+    choice = choice_of(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
 
 
@@ -228,7 +243,7 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     )  # fmt: skip
 
 
-def _with_reserved(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
+def growth_of(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
     """How columns may grow, with the names that new columns of this table cannot have.
 
     `configuration`: after the apply. TableError `column-name-invalid` where the table has such a column already: the
@@ -278,7 +293,7 @@ def _partition_columns(batch: Batch) -> list[str]:
     return chosen if len(chosen) < len(batch.columns) else []
 
 
-def _row_work(
+def row_work(
     view: View, batch: Batch, target: Target, uri: Callable[[str], str], snapshot: Snapshot | None
 ) -> RowWork | None:
     """What an engine does; None where the batch has no rows. `snapshot`: of a table whose rows stay."""
@@ -334,7 +349,7 @@ def _added(batch: Batch, target: Target, uri: Callable[[str], str], trust_footer
     return added if all(reason is None for reason in reasons) else ()
 
 
-def _choice(preference: Preference, work: RowWork) -> Choice:
+def choice_of(preference: Preference, work: RowWork) -> Choice:
     """The engine for the rows. LakemirrorError `spark-needed` where the settings forbid the only one that can do it."""
     constraints = work.target.constraints
     needs = f"the table has the constraint {constraints[0][0]}" if constraints else ""
@@ -350,9 +365,12 @@ __all__ = [
     "Base",
     "check_deletes",
     "check_writable",
+    "choice_of",
     "configuration_after",
+    "growth_of",
     "metadata_after",
     "plan",
+    "row_work",
     "units_of",
     "with_detection",
 ]

@@ -34,6 +34,7 @@ from functools import lru_cache
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata, Warned
 from lakemirror.storage.durable import make_folders, sync
 from lakemirror.storage.place import Place, files_below, place
@@ -93,7 +94,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 14 fields: the members of the JSON object in a commit
+class Manifest:  # 15 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
@@ -101,6 +102,7 @@ class Manifest:  # 14 fields: the members of the JSON object in a commit
     declared. `rows` and `bytes` count all applies of this identity, `notes`: values of its files that the table could
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
     (`position.py`). `token`: of the last file, as its publisher wrote it into the footer: manifests of cuts name it.
+    `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty.
     """
 
     identity: str
@@ -117,10 +119,11 @@ class Manifest:  # 14 fields: the members of the JSON object in a commit
     detection: str = ""
     tag: str = ""
     token: str = ""
+    history: str = ""
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        for name in ("tag", "token"):
+        for name in ("tag", "token", "history"):
             if not content[name]:
                 del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
@@ -251,6 +254,19 @@ class AppliedPaths:
         (folder / name).write_bytes(b"".join(sorted(hashes)))
         sync(folder / name)
         return (*(each for each, _ in kept), name)
+
+
+def applied_files(
+    detection: Detection,
+    at: Position | None,
+    manifest: Manifest | None,
+    sequences: Mapping[str, int] | None,
+    path: str,
+) -> AppliedFiles:
+    """Which files are applied, by the table's record, its position and its manifest. `path`: of the Delta table."""
+    paths = AppliedPaths(path, detection.segments) if detection.strategy == LAST_UPDATE else None
+    last = manifest.file if manifest is not None else ""
+    return AppliedFiles(at.number if at else 0, sequences, paths, detection.numbered, last)
 
 
 def sweep_segments(table: str | os.PathLike[str], live: Iterable[str], older_than: float) -> int:

@@ -35,7 +35,7 @@ class Rules:
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
     kept by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: True
     accepts a column whose name resembles `__rowMarker__` as an ordinary column. `zoneless`: the setting, or
-    `UNREADABLE`.
+    `UNREADABLE`. `added`: the columns that lakemirror adds to this table, which no change file can have.
     """
 
     widen: bool = False
@@ -43,6 +43,7 @@ class Rules:
     reserved: frozenset[str] = frozenset()
     misspelt_marker: bool = False
     zoneless: str = UTC
+    added: frozenset[str] = frozenset()
 
 
 def evolve(
@@ -50,7 +51,7 @@ def evolve(
 ) -> tuple[Column, ...]:
     """The table's columns once this file is applied: the same, wider, or with new ones at the end.
 
-    TableError: `columns-ambiguous`, `column-name-invalid`, `type-unsupported`, `type-changed`.
+    TableError: `columns-ambiguous`, `column-name-invalid`, `column-name-reserved`, `type-unsupported`, `type-changed`.
     """
     rules = rules or Rules()
     indexes = {column.name.lower(): index for index, column in enumerate(columns)}
@@ -69,6 +70,8 @@ def evolve(
             )
             raise TableError("columns-ambiguous", f"{file}: {how}", file=file, column=other)
         seen[lower] = file_column.name
+        if rules.added:
+            _check_not_added(file_column.name, file, rules)
         index = indexes.get(lower)
         grown = evolved(None if index is None else result[index], file_column, file, rules)
         if grown is not None and index is None:
@@ -76,6 +79,13 @@ def evolve(
         elif grown is not None and index is not None:
             result[index] = grown
     return tuple(result)
+
+
+def _check_not_added(name: str, file: str, rules: Rules) -> None:
+    own = next((each for each in rules.added if each.lower() == name.lower()), None)
+    if own is not None:
+        message = f"{file}: column {name!r} has the name of the column {own!r}, which lakemirror adds to this table"
+        raise TableError("column-name-reserved", message, file=file, column=name)
 
 
 def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Rules) -> Column | None:

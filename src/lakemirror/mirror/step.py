@@ -37,12 +37,14 @@ from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
 from lakemirror.mirror.apply import Applied, commit, run
+from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
-from lakemirror.mirror.table_log import LogCache, TableLog
+from lakemirror.mirror.table_log import LogCache
 from lakemirror.mirror.table_rules import rules_of
+from lakemirror.mirror.target_plans import history_after, plan_targets
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
@@ -106,7 +108,7 @@ class Replicator:
             view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
             if not isinstance(done, Applied):
-                self._log.forget()
+                self._observer.forget()
                 return view, done
             self._synced = done.position
             if self._merged_at is None:
@@ -115,12 +117,12 @@ class Replicator:
             self.archive(view)
             return view, done
         except LakemirrorError as error:
-            self._log.forget()
+            self._observer.forget()
             if error.code != "concurrent-commit":
                 raise
             return view, Conflict(error.message)
         except BaseException:
-            self._log.forget()
+            self._observer.forget()
             raise
         finally:
             self._staging.clear(staged)
@@ -132,7 +134,11 @@ class Replicator:
         tried: frozenset[TryAs] = frozenset()
         done: ApplyPlan | Applied | Rejected
         while files:
-            done = plan(view, files, base, self._rules, self._storage.uri, tried)
+            if view.history:
+                bases = base, self._history_base
+                done = plan_targets(view, files, bases, self._rules, self._storage.uri, tried)
+            else:
+                done = plan(view, files, base, self._rules, self._storage.uri, tried)
             if isinstance(done, ApplyPlan):
                 done = self._carry_out(done, engine)
             match done:
@@ -204,6 +210,13 @@ class Replicator:
                 reshaped_from = before.metadata.value if before is not None else None
         return Base(self._path, database, snapshot, reshaped_from)
 
+    def _history_base(self, table: HistoryTable) -> Base:
+        """A history table at the version of the view."""
+        path, snapshot = self._storage.uri(table.target), None
+        if table.table is not None:
+            snapshot = read_snapshot(path, table.table.version, table.log)
+        return Base(path, self._storage.uri(), snapshot)
+
     def _until_cut(self, view: View) -> Sequence[ChangeFile]:
         """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
 
@@ -239,8 +252,7 @@ class Replicator:
 
     def _after(self, view: View, done: Applied) -> View:
         """What is left of a view after an apply."""
-        manifest = done.manifest
-        table = TableLog(done.position, manifest, manifest.key_columns, manifest.detection, version=done.version)
+        table = done.logged
         if done.batch.rejected is not None:
             view = replace(view, pending=view.pending.until(done.batch.rejected))
         files = tuple(item.file for item in done.batch.files)
@@ -248,7 +260,11 @@ class Replicator:
         if len(files) < len(view.pending.files):  # else there is no next step
             with suppress(OSError, LakemirrorError):  # without a log, the next step is a conflict
                 log = self._log.read()
-        return view.after(files, table, self._path, log)
+        view = view.after(files, table, self._path, log)
+        if not view.history:
+            return view
+        log_of = self._observer.history.log_of
+        return replace(view, history=history_after(view.history, done, self._storage.uri, log_of))
 
     def archive(self, view: View) -> int:
         """Moves applied files aside and returns their number. Never raises: a file that cannot be moved now is moved in
@@ -262,6 +278,8 @@ class Replicator:
                 return 0  # a resync has just brought them back, or the folder was recreated
             is_durable = self._rules.durability == POWER
             if is_durable and view.at != self._synced:
+                for table in view.history:
+                    make_durable(self._storage.uri(table.target))
                 make_durable(self._path)
                 self._synced = view.at
             failpoints.reach("retire.before-move")

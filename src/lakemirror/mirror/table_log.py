@@ -35,6 +35,7 @@ OURS = "lakemirror"
 """The `engineInfo` of commits that lakemirror makes without Delta."""
 
 IDENTITY_PROPERTY = "lakemirror.identity"
+HISTORY_PROPERTY = "lakemirror.history"
 _FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other writers leave older `txn` actions out
 _REPLACES = ("REPLACE TABLE", "CREATE OR REPLACE TABLE")  # REPLACE COLUMNS keeps all rows
 
@@ -75,7 +76,7 @@ class TableLog:
     mirrored from, from the table's property, where the position is lost. `applied_at`: when the newest apply was
     committed, in seconds since the epoch; 0 unknown. `missing_keys`: key columns that another writer renamed or dropped
     since (`schema_evolution.py`). `reshaped_after`: the version of our last apply, if a later commit changed the
-    table's metadata; else -1.
+    table's metadata; else -1. `history`: as in `Manifest`; empty for a mirrored table.
     """
 
     position: Position | None
@@ -88,6 +89,7 @@ class TableLog:
     applied_at: float = 0.0
     missing_keys: Mapping[str, str] = field(default_factory=dict)
     reshaped_after: int = -1
+    history: str = ""
 
 
 def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
@@ -115,7 +117,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
             return TableLog(
                 position, manifest, manifest.key_columns, manifest.detection, foreign, newest, applied_at=updated,
                 missing_keys=missing_key_columns(reshaped) if reshaped is not None else {},
-                reshaped_after=number if reshaped is not None else -1,
+                reshaped_after=number if reshaped is not None else -1, history=manifest.history,
             )  # fmt: skip
         newer.append((number, actions))
     else:
@@ -132,7 +134,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     identity = "" if position is not None else properties.get(IDENTITY_PROPERTY, "")
     return TableLog(
         position, None, tuple(keys), detection, foreign, max(newest, snapshot.version), identity,
-        missing_keys=missing_key_columns(snapshot.metadata.value),
+        missing_keys=missing_key_columns(snapshot.metadata.value), history=properties.get(HISTORY_PROPERTY, ""),
     )  # fmt: skip
 
 
@@ -294,6 +296,7 @@ def _described(version: int, info: Mapping[str, Any]) -> ForeignChange:
 
 
 __all__ = [
+    "HISTORY_PROPERTY",
     "IDENTITY_PROPERTY",
     "ForeignChange",
     "LogCache",

@@ -1,0 +1,185 @@
+"""The history tables of one table folder: where they are, and what each of them has applied (history.md section 4).
+
+    options, name ─▶ places ─▶ the log of each ─▶ HistoryTable: position, detection, which files it has
+
+A history table is a target of the same change files as the mirrored table, with a position, a manifest and a record of
+detection of its own. An apply commits to the history tables first and to the mirrored table last, so the position of
+the mirrored table is that of the table folder. After a crash between two commits a history table is ahead by one batch:
+the next batch is that one, and the table that has it does nothing.
+
+    property lakemirror.history, manifest   changes:orders      mode and table folder, to know the table again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from lakemirror.delta.log_folder import Log
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, FolderFile
+from lakemirror.landing_zone.findings import Warned, capped
+from lakemirror.landing_zone.forgiving_json import invalid
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
+from lakemirror.landing_zone.pending import Pending
+from lakemirror.landing_zone.table_options import HistoryOptions
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.mirror.position import Detection, applied_files, declared, parse_detection
+from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
+from lakemirror.storage import Storage
+
+
+@dataclass(frozen=True)
+class HistoryTable:
+    """A history table at one look.
+
+    `label`: mode and table folder, as its manifest and its property have it. `target`: its folder, relative to the
+    database. `table`: what its log says, None where there is no table yet; `log`: as in `View`. `detection`, `applied`:
+    of its own; none is applied where the table folder was made again.
+    """
+
+    options: HistoryOptions
+    label: str
+    target: str
+    table: TableLog | None = None
+    log: Log | None = field(default=None, repr=False)
+    detection: Detection = field(default_factory=Detection)
+    applied: AppliedFiles = field(default_factory=AppliedFiles)
+
+    def holds(self, file: ChangeFile) -> bool:
+        """True where the file is applied to this table."""
+        return self.applied.holds(FolderFile(file.entry, file.sequence or file.number, file.below, file.partition))
+
+    def after(self, files: Sequence[ChangeFile], table: TableLog, path: str, log: Log | None) -> HistoryTable:
+        """The table once these files are applied to it, as `View.after`."""
+        detection, sequences = parse_detection(table.detection, path), self.applied.sequences
+        if sequences is not None:
+            sequences = {**sequences, **{file.partition: file.sequence for file in files}}
+        applied = applied_files(detection, table.position, table.manifest, sequences, path)
+        return replace(self, table=table, log=log, detection=detection, applied=applied)
+
+
+class HistoryObserver:
+    """Looks at the history tables of one table folder."""
+
+    def __init__(self, storage: Storage, name: TableName, target: str) -> None:
+        """`target`: of the mirrored table."""
+        self._storage, self._name, self._target = storage, name, target
+        self._logs: dict[str, LogCache] = {}
+
+    def forget(self) -> None:
+        """The next look lists the logs."""
+        for log in self._logs.values():
+            log.forget()
+
+    def log_of(self, target: str) -> LogCache:
+        """The log of a history table, as this process knows it."""
+        if target not in self._logs:
+            self._logs[target] = LogCache(self._storage.uri(target), self._storage.capabilities.looks_last)
+        return self._logs[target]
+
+    def observe(self, metadata: TableMetadata, identity: str) -> tuple[HistoryTable, ...]:
+        """The history tables that the options ask for. `identity`: of the table folder.
+
+        TableError, with the table's name: `metadata-invalid`, `table-name-ambiguous`, `target-foreign`,
+        `table-restored`.
+        """
+        named = named_tables(self._name, self._target, metadata)
+        return tuple(self._looked(table, metadata, identity) for table in named)
+
+    def _looked(self, named: HistoryTable, metadata: TableMetadata, identity: str) -> HistoryTable:
+        path = self._storage.uri(named.target)
+        log = self.log_of(named.target).read()
+        table = read_table_log(path, log) if log is not None or not self._storage.capabilities.waits else None
+        at = table.position if table is not None else None
+        if table is not None:
+            _check(named, table)
+        is_same = table is not None and at is not None and at.identity == identity
+        before = parse_detection(table.detection, path) if table is not None and is_same else Detection()
+        detection = declared(before, metadata, at.number if at is not None and is_same else 0, str(self._name))
+        sequences: dict[str, int] | None = None
+        if detection.partitioned and detection.strategy != LAST_UPDATE:
+            sequences = read_sequences(path, at, log) if at is not None and is_same else {}
+        manifest = table.manifest if table is not None and is_same else None
+        applied = applied_files(detection, at if is_same else None, manifest, sequences, path)
+        return replace(named, table=table, log=log, detection=detection, applied=applied)
+
+
+def named_tables(name: TableName, target: str, metadata: TableMetadata) -> list[HistoryTable]:
+    """The history tables that a table folder asks for, not looked at. `target`: of the mirrored table.
+
+    TableError `metadata-invalid` for a name that a history table cannot have.
+    """
+    found: dict[str, HistoryTable] = {}
+    above = target.rpartition("/")[0]
+    for options in metadata.options.history:
+        table = options.table(name.table)
+        wrong = _wrong(table, name.table) if options.name else ""
+        if table.lower() in found:
+            wrong = "is the name of two tables"
+        if wrong:
+            raise invalid(metadata.file, f"lakemirror.history.name: {table!r} {wrong}")
+        found[table.lower()] = HistoryTable(options, f"{options.mode}:{name}", f"{above}/{table}")
+    return list(found.values())
+
+
+def ahead_first(pending: Pending, tables: Sequence[HistoryTable]) -> Pending:
+    """The pending files, with those first that a history table has already: a process has ended between two commits."""
+    files = pending.files
+    ahead = [file for file in files if any(table.holds(file) for table in tables)]
+    if not ahead or list(files[: len(ahead)]) == ahead:
+        return pending
+    order = [*ahead, *(file for file in files if file not in ahead)]
+    numbers = [file.number for file in files]
+    return replace(pending, files=tuple(replace(f, number=n) for f, n in zip(order, numbers, strict=True)))
+
+
+def alike(files: Sequence[ChangeFile], tables: Sequence[HistoryTable]) -> list[ChangeFile]:
+    """The first files that each history table has, or has not: one commit of each table takes them."""
+    found: list[ChangeFile] = []
+    for file in files:
+        if [table.holds(file) for table in tables] != [table.holds(files[0]) for table in tables]:
+            break
+        found.append(file)
+    return found
+
+
+def warnings_of(tables: Sequence[HistoryTable]) -> list[Warned]:
+    """What other writers changed in history tables since their last apply, with their names."""
+    return [
+        warned._replace(message=f"{each.target}: {warned.message}")
+        for each in tables
+        if each.table is not None and each.table.foreign.changes
+        for warned in capped(each.table.foreign.warnings)
+    ]
+
+
+def _check(named: HistoryTable, table: TableLog) -> None:
+    target = named.target
+    if table.identity:
+        message = f"{target}: another program removed the position, so it is unknown which files are applied"
+        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+    if table.position is None:
+        raise TableError("target-foreign", f"{target} holds a Delta table that lakemirror did not make", file=target)
+    if table.history != named.label:
+        mode, _, folder = table.history.partition(":")
+        what = f"the history table of {folder}, mode {mode}" if folder else "the mirrored table of another folder"
+        raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=_OTHER_NAME)
+    if table.foreign.restored is not None:
+        message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
+        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+
+
+def _wrong(table: str, mirrored: str) -> str:
+    if table.lower() == mirrored.lower():
+        return "is the name of the mirrored table"
+    if any(each in table for each in "/\\.\0"):
+        return "is outside of its schema"
+    return "begins with _, as internal folders do" if table.startswith("_") else ""
+
+
+_AWAY = "Move that table away: its history begins again with the next change."
+_OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
+
+
+__all__ = ["HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]

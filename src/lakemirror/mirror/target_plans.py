@@ -1,0 +1,182 @@
+"""The plans of one batch for the mirrored table and its history tables (history.md section 4).
+
+    plan of the mirrored table ─▶ the same files for each history table that has not got them ─▶ ApplyPlan.also
+
+A rejection of one is a rejection for all, before any commit: all targets have the same files at their positions.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from lakemirror.delta.schema import Column, from_delta
+from lakemirror.engines.engine import LOCAL, Choice
+from lakemirror.engines.row_work import HistoryWork, Target
+from lakemirror.engines.target import apply_target, target_of
+from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.reserved_columns import (
+    ADDED_COLUMNS,
+    APPLIED_AT,
+    CHANGE_FILE,
+    CHANGE_ROW,
+    LEFT_OUT,
+    OPERATION,
+)
+from lakemirror.landing_zone.table_options import CHANGES
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.history_tables import HistoryTable, alike
+from lakemirror.mirror.next_batch import Limits, next_batch
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.planner import (
+    ApplyPlan,
+    Base,
+    check_writable,
+    choice_of,
+    configuration_after,
+    growth_of,
+    metadata_after,
+    plan,
+    row_work,
+)
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
+from lakemirror.mirror.table_log import HISTORY_PROPERTY, LogCache
+from lakemirror.mirror.table_rules import TableRules
+
+_LISTS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
+_CHANGES = (
+    Column(OPERATION, "string"),
+    Column(CHANGE_FILE, "string"),
+    Column(CHANGE_ROW, "bigint"),
+    Column(APPLIED_AT, "timestamp"),
+    Column(LEFT_OUT, _LISTS),
+)
+
+HistoryBases = Callable[[HistoryTable], Base]
+"""Gives a history table at the version of the view."""
+
+
+def plan_targets(
+    view: View,
+    files: Sequence[ChangeFile],
+    bases: tuple[Base, HistoryBases],
+    rules: TableRules,
+    uri: Callable[[str], str],
+    tried: frozenset[TryAs],
+) -> ApplyPlan | Rejected:
+    """The plan of a batch for the mirrored table, with those for its history tables as `also`. As `plan`.
+
+    `bases`: the mirrored table, and how a history table is found. A history table that has the files already gets no
+    plan.
+    """
+    files = alike(files, view.history)
+    while True:
+        planned = plan(view, files, bases[0], rules, uri, tried)
+        if isinstance(planned, Rejected):
+            return planned
+        taken = [item.file for item in planned.batch.files]
+        also: list[ApplyPlan] = []
+        for table in view.history:
+            if table.holds(taken[0]):
+                continue
+            base = replace(bases[1](table), history=table, follows=planned.batch.columns)
+            its = _plan_history(view_of(view, table), taken, base, rules, uri, tried)
+            if isinstance(its, Rejected):
+                return its
+            also.append(its)
+        shortest = min([len(its.batch.files) for its in also], default=len(taken))
+        if shortest == len(taken):
+            return replace(planned, also=tuple(also))
+        files = taken[:shortest]
+
+
+def view_of(view: View, table: HistoryTable) -> View:
+    """The view of a history table alone."""
+    return replace(
+        view, table=table.table, log=table.log, detection=table.detection, applied=table.applied, history=()
+    )  # fmt: skip
+
+
+def history_after(
+    tables: Sequence[HistoryTable], done: Applied, uri: Callable[[str], str], log_of: Callable[[str], LogCache]
+) -> tuple[HistoryTable, ...]:
+    """The history tables after an apply, as `View.after`. `log_of`: gives the log of a table by its folder."""
+    commits = {each.manifest.history: each for each in done.also}
+    found = []
+    for table in tables:
+        if (its := commits.get(table.label)) is not None:
+            log = None
+            with suppress(OSError, LakemirrorError):  # without a log, the next step is a conflict
+                log = log_of(table.target).read()
+            files = [item.file for item in its.batch.files]
+            table = table.after(files, its.logged, uri(table.target), log)
+        found.append(table)
+    return tuple(found)
+
+
+def _plan_history(
+    view: View,
+    files: Sequence[ChangeFile],
+    base: Base,
+    rules: TableRules,
+    uri: Callable[[str], str],
+    tried: frozenset[TryAs],
+) -> ApplyPlan | Rejected:
+    """What these files, or the first of them, do to a history table; or why the first of them cannot be applied."""
+    snapshot, table, declared = base.snapshot, base.history, view.files.metadata
+    assert table is not None
+    before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
+    own = from_delta(before["schemaString"]) if before else ()
+    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
+    sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], base.follows)
+    limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
+    batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
+    if isinstance(batch, Rejected):
+        return replace(batch, message=f"{table.target}: {batch.message}")
+    columns = _followed([{c.name: c for c in batch.columns}.get(c.name, c) for c in own], (*batch.columns, *_CHANGES))
+    never_anew = replace(view, table=None)  # history stays where the folder was made again
+    metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
+    metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
+    check_writable(metadata, snapshot, base.path)
+    target = apply_target(target_of(base.path, metadata, declared.key_columns))
+    target = replace(target, version=snapshot.version + 1 if snapshot else 0)
+    _check_no_constraint(target, table)
+    work = row_work(view, batch, target, uri, None)
+    if work is not None:
+        history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
+        work = replace(work, history=history)
+    choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
+    return ApplyPlan(view, base, batch, metadata, work, (), choice)
+
+
+def _followed(own: Sequence[Column], others: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns of a history table, with those that it lacks at the end."""
+    names = {column.name.lower() for column in own}
+    return (*own, *(column for column in others if column.name.lower() not in names))
+
+
+def _without_keys(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata without key columns: rows of a table of changes have no key."""
+    kept = {
+        name: value for name, value in metadata["configuration"].items() if name not in (KEYS_PROPERTY, STORED_PROPERTY)
+    }
+    return {**metadata, "configuration": kept}
+
+
+def _check_no_constraint(target: Target, table: HistoryTable) -> None:
+    if target.constraints:
+        raise TableError(
+            "table-feature-unsupported",
+            f"{table.target}: a history table has the constraint {target.constraints[0][0]}, which is not checked",
+            table=table.target,
+            hint=f"Drop the constraint of {table.target}.",
+        )
+
+
+__all__ = ["history_after", "plan_targets", "view_of"]

@@ -1,0 +1,90 @@
+"""A process that is killed, or a disk that fails, at any place of an apply with history tables: each has all, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests import preloaded
+from tests.change_tables import expected, held, marked
+from tests.landing import declare, folder, put
+from tests.table_rows import table_rows
+
+from lakemirror import MirroredDatabase, failpoints
+from lakemirror.mirror.table_log import read_table_log
+
+CHILD = """
+import sys
+from lakemirror import MirroredDatabase, failpoints
+from lakemirror.mirror import table_state
+table_state.FIRST_PAUSES = (0.01,) * 3
+MirroredDatabase(sys.argv[1], batch_files=2).sync()
+print(failpoints.times_reached(sys.argv[2]))
+"""
+
+MET = [
+    *failpoints.HISTORY_NAMES,
+    "identity.before-marker",
+    "apply.before-write",
+    "apply.before-commit",
+    "commit.before-checksum",
+    "apply.after-commit",
+    "retire.before-move",
+    "retire.between-moves",
+]
+TIMES = {"apply.before-commit": (1, 2, 3, 4), "commit.before-checksum": (1, 2, 3, 4), "apply.after-commit": (1, 2, 3)}
+
+
+@pytest.mark.parametrize("mode", ["kill", "error"])
+@pytest.mark.parametrize("name", MET)
+def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str) -> None:
+    """The second batch is another one than that of the first process: a file came in between."""
+    for time in TIMES.get(name, (1,)) if mode == "kill" else TIMES.get(name, (1,))[:2][-1:]:
+        database = tmp_path / str(time)
+        declare(database, "t", ["id"], lakemirror={"history": "changes"})
+        put(database, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+        put(database, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
+        put(database, "t", 3, marked([4], id=[3], v=["c"]))
+        environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:{time}" + (":error" if mode == "error" else "")}
+        words = [sys.executable, "-c", CHILD, str(database), name]
+        done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        if mode == "kill":
+            assert done.returncode == -signal.SIGKILL, (time, done.stdout, done.stderr)
+        else:
+            assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) >= time, done.stderr
+        put(database, "t", 4, marked([1], id=[3], v=["C"]))
+        result = MirroredDatabase(database).sync()
+        assert not result.failed, (time, result.failed)
+        assert held(database, "t__changes") == expected(database, "t"), time
+        assert table_rows(database, "t") == {(1, "A"): 1, (3, "C"): 1}, time
+        positions = {read_table_log(str(database / "Tables" / each)).position for each in ("t", "t__changes")}  # type: ignore[union-attr]
+        assert len(positions) == 1, time
+        MirroredDatabase(database).sync()
+        assert [path.name for path in folder(database, "t").glob("*.parquet")] == [f"{4:020}.parquet"]
+
+
+def test_only_the_table_that_is_behind_is_caught_up(tmp_path: Path) -> None:
+    """Files found by their times: after the kill an older file comes, and the batch of one table is first."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "changes"},
+            fileDetectionStrategy="LastUpdateTimeFileDetection")  # fmt: skip
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [number]}).rename(folder(tmp_path, "t") / f"file-{number}.parquet")
+    environment = {**os.environ, "LAKEMIRROR_FAILPOINT": "history.after-commit"}
+    words = [sys.executable, "-c", CHILD, str(tmp_path), "history.after-commit"]
+    preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert not (tmp_path / "Tables/t/_delta_log" / f"{0:020}.json").exists()
+    older = put(tmp_path, "t", 3, {"id": [3]})
+    os.utime(older, (1_600_000_000, 1_600_000_000))
+    older.rename(folder(tmp_path, "t") / "file-3.parquet")
+    result = MirroredDatabase(tmp_path, batch_files=1).sync()
+    assert not result.failed, result.failed
+    files = sorted(row[0] for row in held(tmp_path, "t__changes"))
+    assert files == ["file-1.parquet", "file-2.parquet", "file-3.parquet"]
+    assert table_rows(tmp_path, "t") == {(1,): 1, (2,): 1, (3,): 1}
+    log = (tmp_path / "Tables/t/_delta_log" / f"{0:020}.json").read_text().splitlines()
+    manifest = json.loads(json.loads(log[0])["commitInfo"]["userMetadata"])["lakemirror"]
+    assert manifest["file"] == "file-1.parquet", "the batch that the table of changes has comes first"
