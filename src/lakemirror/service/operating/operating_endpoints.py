@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
@@ -37,6 +38,7 @@ class Operating:
 
     registry: FolderRegistry
     host: EngineHost
+    captures: CaptureHost
     authenticator: PrincipalAuthenticator
     metrics: ServiceMetrics
     has_room: Callable[[], bool]
@@ -113,12 +115,12 @@ class Operating:
         if database is None:
             return None
         if len(parts) == 3:
-            view = database_view(database, self.host, self._days, now)
+            view = database_view(database, self.host, self._days, now, captures=self.captures.seen(database))
             return None if view is None else (view, as_json)
         if parts[3] == "page":
             number = parts[4].removesuffix(".json")
             page_number = int(number) if number.isascii() and number.isdigit() and len(number) < 8 else 0
-            view = database_view(database, self.host, self._days, now, page_number)
+            view = database_view(database, self.host, self._days, now, page_number, self.captures.seen(database))
             return None if view is None else (view, parts[4].endswith(".json"))
         if parts[3] != "tables":
             return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.metadata import Warned
+from lakemirror.service.captures.capture_host import CaptureSeen
 from lakemirror.service.host import ApplySeen, EngineHost
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
@@ -24,10 +25,15 @@ def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> di
 
 
 def database_view(
-    database: DatabaseEntry, host: EngineHost, days: DayCache, now: float, page: int = 1
+    database: DatabaseEntry,
+    host: EngineHost,
+    days: DayCache,
+    now: float,
+    page: int = 1,
+    captures: Iterable[CaptureSeen] = (),
 ) -> dict[str, Any] | None:
-    """One database with one page of its tables, those that need somebody first, and the figures of its last day. None
-    where it has no such page.
+    """One database with one page of its tables, those that need somebody first, the figures of its last day, and the
+    captures that publish to it. None where it has no such page.
     """
     state, found, error = _look(database, host)
     pages = max(1, -(-len(found.tables) // MOST_TABLES))
@@ -47,6 +53,7 @@ def database_view(
             _table(each, folder_of(database), now) for each in tables[(page - 1) * MOST_TABLES : page * MOST_TABLES]
         ],
         "warnings": _warnings(found.warnings),
+        "captures": [each.view() for each in captures],
     }
 
 
