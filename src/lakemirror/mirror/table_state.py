@@ -19,7 +19,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import MISSING_ROWS, from_note
-from lakemirror.status import TableStatus
+from lakemirror.status import TableStatus, TargetStatus
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -90,6 +90,7 @@ class TableState:
     failure: Failure | None = None
     last: LastApply = field(default_factory=LastApply)
     freshness: float = 0.0
+    history: tuple[TargetStatus, ...] = ()
 
     @property
     def error(self) -> LakemirrorError | None:
@@ -152,7 +153,21 @@ def _looked(state: TableState, look: View, now: float, longest: float) -> TableS
         failure=_failure_after(state, look, now, longest),
         last=last,
         freshness=state.freshness if look.failure is not None else look.files.metadata.options.freshness,
+        history=_history(state, look),
     )
+
+
+def _history(state: TableState, look: View) -> tuple[TargetStatus, ...]:
+    """The history tables as a look has found them; those of before where it could not look."""
+    if not look.history:
+        return state.history if look.failure is not None else ()
+    return tuple(
+        TargetStatus(
+            each.target.rpartition("/")[2], each.options.mode, each.at.number if each.at is not None else 0,
+            REPLICATING if each.at is not None else INITIALIZED,
+        )
+        for each in look.history
+    )  # fmt: skip
 
 
 def _failure_after(state: TableState, look: View, now: float, longest: float) -> Failure | None:
@@ -179,6 +194,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
         failure=None,
         warnings=lasting(state.warnings, (*before, *notes), now),
         last=LastApply(manifest.rows, manifest.bytes, manifest.committed, now, done.engine, done.engine_reason),
+        history=tuple(each._replace(position=done.position.number, status=REPLICATING) for each in state.history),
     )
 
 
@@ -225,7 +241,16 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
         engine=last.engine,
         engine_reason=last.reason,
         freshness=state.freshness,
+        history=tuple(_target(each, state) for each in state.history),
     )
+
+
+def _target(target: TargetStatus, state: TableState) -> TargetStatus:
+    """A history table with the error that concerns it alone: that names its folder."""
+    error = state.error
+    if error is None or (error.table or "").rpartition("/")[2] != target.name:
+        return target
+    return target._replace(status=state.status, error_code=error.code)
 
 
 def remembered(last: TableStatus | None) -> TableState:
@@ -237,6 +262,7 @@ def remembered(last: TableStatus | None) -> TableState:
         warnings=last.warnings,
         last=LastApply(synced=last.last_sync or 0.0, engine=last.engine, reason=last.engine_reason),
         freshness=last.freshness,
+        history=last.history,
     )
 
 

@@ -31,7 +31,7 @@ from lakemirror.landing_zone.reserved_columns import (
 from lakemirror.landing_zone.table_options import CHANGES
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import HistoryTable, alike
-from lakemirror.mirror.next_batch import Limits, next_batch
+from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (
     ApplyPlan,
@@ -132,18 +132,14 @@ def _plan_history(
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
     own = from_delta(before["schemaString"]) if before else ()
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    configuration = configuration_after(before, rules.properties)
     growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
     sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], base.follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
     batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return replace(batch, message=f"{table.target}: {batch.message}")
-    columns = _followed([{c.name: c for c in batch.columns}.get(c.name, c) for c in own], (*batch.columns, *_CHANGES))
-    never_anew = replace(view, table=None)  # history stays where the folder was made again
-    metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
-    metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
-    check_writable(metadata, snapshot, base.path)
+    metadata = history_metadata(view, base, batch, rules)
     target = apply_target(target_of(base.path, metadata, declared.key_columns))
     target = replace(target, version=snapshot.version + 1 if snapshot else 0)
     _check_no_constraint(target, table)
@@ -153,6 +149,22 @@ def _plan_history(
         work = replace(work, history=history)
     choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
     return ApplyPlan(view, base, batch, metadata, work, (), choice)
+
+
+def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) -> dict[str, Any]:
+    """The `metaData` action of a history table after the batch. TableError where it cannot be written."""
+    table, snapshot = base.history, base.snapshot
+    assert table is not None
+    before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
+    own = from_delta(before["schemaString"]) if before else ()
+    grown = {column.name: column for column in batch.columns}
+    columns = _followed([grown.get(column.name, column) for column in own], (*batch.columns, *_CHANGES))
+    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    never_anew = replace(view, table=None)  # history stays where the folder was made again
+    metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
+    metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
+    check_writable(metadata, snapshot, base.path)
+    return metadata
 
 
 def _followed(own: Sequence[Column], others: Sequence[Column]) -> tuple[Column, ...]:
@@ -179,4 +191,4 @@ def _check_no_constraint(target: Target, table: HistoryTable) -> None:
         )
 
 
-__all__ = ["history_after", "plan_targets", "view_of"]
+__all__ = ["history_after", "history_metadata", "plan_targets", "view_of"]

@@ -141,7 +141,7 @@ class TableStream:
             return events.filter(pc.greater(events["order"], at.last.order)) if same else events.slice(0, 0)
         if self._caught_up:
             return events
-        if at.transaction == 0 or self.state.start > at.last.lsn:
+        if not at.transaction or self.state.start > at.last.lsn:
             return None
         # transactions come in the order of their commits: the one of the newest file is still to come
         return events.filter(pc.greater(events["lsn"], at.last.lsn))

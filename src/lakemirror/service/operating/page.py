@@ -135,6 +135,9 @@ def table_page(view: Mapping[str, Any]) -> str:
     ]
     if view["freshnessSeconds"]:
         facts.append(("Goal", f"applied within {_duration(view['freshnessSeconds'])}"))
+    for each in view.get("targets", ())[1:]:
+        what = f"{each['status']} {each['errorCode']}".strip()
+        facts.append((f"Table of {each['mode']}", _text(f"{each['name']}: file {each['position']}, {what}")))
     if view["engine"]:
         facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
     body = _facts(facts) + _trouble(view) + _warnings(view["tableWarnings"])

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.postgresql.types import UNSENT, TypeName, source_column
 from lakemirror.publisher.capture.source_form import SourceForm
+from lakemirror.publisher.capture.source_tables import SourceTable, ValueOptions, is_wanted, value_options
 from lakemirror.publisher.capture.table_folders import matches
-from lakemirror.publisher.declared_types import named_type
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -79,58 +77,12 @@ order by a.attrelid, a.attnum
 """
 
 
-@dataclass(frozen=True)
-class SourceTable:
-    """A table of the source. `qualified`: its name as SQL writes it; `number`: its oid. `key`: the columns that
-    identify a row: the primary key, or the index that is its replica identity. `rows`: the database's estimate.
-    `left_out`: generated columns, which the stream does not have. `problem`: why it cannot be captured. `form`: what
-    tells this table from another one of its name.
-    """
-
-    schema: str
-    name: str
-    qualified: str
-    number: int
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
-    is_partitioned: bool = False
-    rows: int = 0
-    left_out: tuple[str, ...] = ()
-    problem: TableError | None = None
-    form: SourceForm = field(default_factory=SourceForm)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is said once about its columns."""
-        generated = (
-            f"column {name} is generated: the stream does not have it, so it is left out" for name in self.left_out
-        )
-        return (*(column.warning for column in self.columns if column.warning), *generated)
-
-
 def read_tables(connection: Connection[Any], options: CaptureOptions) -> tuple[SourceTable, ...]:
     """The tables that the options name, in order of their names; `setting-invalid` for a type that is none."""
     values, query = value_options(options), _TABLES.replace("{slot}", options.slot)
-    found = [
-        row for row in connection.execute(query.encode()).fetchall() if _is_wanted(row[1], row[2], row[3], options)
-    ]
+    found = [row for row in connection.execute(query.encode()).fetchall() if is_wanted(row[1], row[2], row[3], options)]
     columns = _read_columns(connection, [row[0] for row in found])
     return tuple(_table(row, columns[row[0]], values, options) for row in found)
-
-
-def value_options(options: CaptureOptions) -> ValueOptions:
-    """What the options say of values."""
-    numeric = named_type(options.numeric) if options.numeric else None
-    if numeric is not None and not pa.types.is_decimal(numeric):
-        raise LakemirrorError(
-            "input-invalid", f"{options.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
-        )
-    return ValueOptions(numeric, options.infinite == "null")
-
-
-def _is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
-    named = (schema, name, qualified)
-    return matches(*named, options.tables) and not matches(*named, options.exclude)
 
 
 def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mapping[int, list[tuple[Any, ...]]]:
@@ -222,4 +174,4 @@ def _denied(table: SourceTable, why: list[str] | None) -> TableError | None:
     return TableError("capture-not-ready", f"{named}: {why[0]}", hint=f"Run in the source: {why[1]}", table=named)
 
 
-__all__ = ["SourceTable", "read_tables", "value_options"]
+__all__ = ["SourceTable", "read_tables"]
