@@ -124,7 +124,8 @@ class ChangeHandler:
 
     def _write(self, stream: TableStream, part: TableEvents, goes_on: bool) -> None:
         table = self._table(part)
-        stream.publish(part.rows, self._shape_of(table, part.columns), self._found(table), goes_on=goes_on)
+        shape = functools.partial(self._shape_of, table, part.columns)
+        stream.publish(part.rows, shape, self._found(table), goes_on=goes_on)
 
     def _publish_parts(self) -> None:
         for table, parts in self._pending.open().items():
@@ -133,7 +134,7 @@ class ChangeHandler:
             def write(stream: TableStream, table: Table = table, parts: list[TableEvents] = parts) -> None:
                 del left[:]  # noqa: B023  called in this round of the loop
                 for number, part in enumerate(parts, 1):
-                    shape, is_last = self._shape_of(table, part.columns), number == len(parts)
+                    shape, is_last = functools.partial(self._shape_of, table, part.columns), number == len(parts)
                     rows = stream.publish_part(part.rows, shape, self._found(table), is_last=is_last)
                     left.append(replace(part, rows=rows))  # noqa: B023
 

@@ -69,7 +69,7 @@ select a.attrelid, a.attname, a.attgenerated <> '', coalesce(e.typname, t.typnam
        format_type(b.id, case when b.modifier = -1 then a.atttypmod else b.modifier end),
        case when b.modifier = -1 then a.atttypmod else b.modifier end,
        coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions),
-       a.attnum
+       a.attnum, a.atthasmissing or a.atthasdef or a.attidentity <> ''
 from pg_attribute a join base b on b.oid = a.atttypid and b.kind <> 'd' join pg_type t on t.oid = b.id
 left join pg_type e on e.oid = t.typelem and t.typcategory = 'A' and t.typlen = -1
 where a.attrelid = any($1) and a.attnum > 0 and not a.attisdropped
@@ -98,16 +98,17 @@ def _table(
 ) -> SourceTable:
     number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, denied = row
     key = tuple(key or ())
-    kept, left_out, numbers = [], [], {}
-    for column, is_generated, *kind, place in columns:
+    kept, left_out, numbers, defaults = [], [], {}, []
+    for column, is_generated, *kind, place, has_default in columns:
         numbers[column] = place
         if is_generated:
             left_out.append(column)
         else:
+            defaults += [column] if has_default else []
             kept.append(
                 source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
             )
-    form = SourceForm(number, numbers, key, parts or {})
+    form = SourceForm(number, numbers, key, parts or {}, tuple(defaults))
     table = SourceTable(
         schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
     )
