@@ -60,11 +60,13 @@ def test_a_table_of_changes_by_tasks(spark: SparkSession, tmp_path: Path) -> Non
         result = MirroredDatabase(tmp_path, engine="spark", spark_from_bytes=few, spark=spark, batch_files=1).sync()
         assert not result.failed, result.failed
         assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
-        put(tmp_path, "t", 3, marked([2, 4], id=[1, 2], v=[None, "y"]))
+        if few:
+            put(tmp_path, "t", 3, marked([2, 4], id=[1, 2], v=[None, "y"]))
     assert table_rows(tmp_path, "t")[(2, "y")] == 1 and sum(table_rows(tmp_path, "t").values()) == 2999
+    before = held(tmp_path, "t__changes")
     put(tmp_path, "t", 4, marked([7], id=[1], v=["z"]))
     assert MirroredDatabase(tmp_path, engine="spark", spark_from_bytes=1, spark=spark).sync().failed
-    assert held(tmp_path, "t__changes") == expected(tmp_path, "t") - expected(tmp_path, "t", since=4)
+    assert held(tmp_path, "t__changes") == before
 
 
 def test_a_job_that_fails_has_a_code(spark: SparkSession, tmp_path: Path) -> None:
