@@ -284,6 +284,13 @@ class MirroredDatabase:
         require_zone(self.storage)
         return operations.replay(self.storage, table, file, self.settings.default_schema)
 
+    def drop_history(self, table: str) -> operations.Act:
+        """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.drop_history(self.storage, table, self.settings.default_schema)
+
     def restore(self, table: str) -> operations.Act:
         """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""
         from lakemirror.mirror import operations
