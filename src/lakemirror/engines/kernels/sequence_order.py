@@ -1,0 +1,83 @@
+"""The order of a sequence as whole numbers, and which changes come too late for their key (history.md, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST = 1 << 40
+"""Numbers below it are used as they are; larger ones are ranked, so that a key's code fits beside them."""
+
+_LARGEST = 1 << 62
+
+
+def sequence_ranks(parts: Sequence[pa.ChunkedArray], keys: int) -> list[np.ndarray]:
+    """Numbers (int64) that compare as the sequences do, for each part. `parts`: structs of the sequence's columns.
+    `keys`: how many keys they belong to.
+
+    Equal sequences have equal numbers. NULL, which only rows of the table can have, is 0 and below every value. Text
+    compares by bytes; NaN is above every number, and -0.0 equals 0.0.
+    """
+    values = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type).combine_chunks()
+    ranks = np.zeros(len(values), np.int64)
+    for number, field in enumerate(values.flatten()):
+        its = _ranks(field)
+        most = int(its.max(initial=0)) + 1
+        if number and (int(ranks.max(initial=0)) + 1) * most > _MOST:
+            ranks = np.unique(ranks, return_inverse=True)[1].astype(np.int64)
+        ranks = ranks * most + its
+    if (int(ranks.max(initial=0)) + 1) * (keys + 1) > _LARGEST:
+        found, ranks = np.unique(ranks, return_inverse=True)
+        ranks = ranks.astype(np.int64) + (0 if len(found) and found[0] == 0 else 1)
+    ends = np.cumsum([len(part) for part in parts])
+    return np.split(ranks, ends[:-1])
+
+
+def _ranks(values: pa.Array) -> np.ndarray:
+    """Numbers from 1 on in the order of the values; 0 for NULL."""
+    kind = values.type
+    is_valid = np.asarray(values.is_valid())
+    ranks = np.zeros(len(values), np.int64)
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        whole = values.cast(pa.int32()) if pa.types.is_date32(kind) else values
+        numbers = np.asarray(whole.cast(pa.int64()).drop_null())
+        if not len(numbers):
+            return ranks
+        low, high = int(numbers.min()), int(numbers.max())
+        places = numbers - low if high - low < _MOST else np.unique(numbers, return_inverse=True)[1]
+    elif pa.types.is_floating(kind):
+        places = np.unique(np.asarray(values.drop_null()), return_inverse=True)[1]
+    else:
+        encoded = values.drop_null().dictionary_encode()
+        order = np.asarray(pc.sort_indices(encoded.dictionary))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        places = rank[np.asarray(encoded.indices)]
+    ranks[is_valid] = places + 1
+    return ranks
+
+
+def highest_before(code: np.ndarray, rank: np.ndarray, counts: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """For each change, the highest rank that its key has when the change comes. Changes are in the order of arrival.
+
+    `code`: of the keys. `counts`: the changes whose rank counts for later ones. `first`: the rank that each key has
+    before all of them, by its code; 0 for none.
+    """
+    order = np.argsort(code, kind="stable")
+    its = code[order]
+    step = max(int(rank.max(initial=0)), int(first.max(initial=0))) + 1
+    base = its * step
+    own = base + np.where(counts[order], rank[order], 0)
+    before = np.empty(len(own), np.int64)
+    before[:1] = -1
+    np.maximum.accumulate(own[:-1], out=before[1:])
+    before = np.maximum(before, base + first[its])  # what other keys have is below the base
+    result = np.empty(len(own), np.int64)
+    result[order] = before - base
+    return result
+
+
+__all__ = ["highest_before", "sequence_ranks"]
