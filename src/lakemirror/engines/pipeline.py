@@ -33,6 +33,7 @@ from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passe
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
+from lakemirror.engines.write_versions import write_versions
 from lakemirror.engines.units import (
     KEPT,
     UPDATE,
@@ -50,6 +51,7 @@ from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.storage.place import local_path
 
 
@@ -186,6 +188,8 @@ class Pipeline(ABC):
         step, history, target = "write changes", work.history, work.target
         assert history is not None
         shared = shared._replace(target=target, history=history)
+        if history.mode == SCD2:
+            return write_versions(self, work, shared, held, written)
         if held is None:
             units = change_units(work, None, self.parallelism, self.unit_bytes)
             return RowResult(adds=tuple(self._written(step, unit_kernels.write_changes, shared, units, written)))

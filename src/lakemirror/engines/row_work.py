@@ -20,6 +20,7 @@ from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.table_options import HARD
 from lakemirror.storage import Entry
 
 Action = dict[str, Any]
@@ -116,16 +117,40 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Versioning:
+    """How a table of versions is made (history.md, section 3).
+
+    `track`: the columns whose changes begin a version; empty: all but the sequence. `sequence`: the columns that order
+    the changes of a key; empty: files and rows do. `deletes`: HARD, SOFT or IGNORE. `modified`: by the name of a change
+    file when it was written, in microseconds since the epoch. `memory`: the remembered changes, if there are some.
+    """
+
+    track: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    deletes: str = HARD
+    modified: tuple[tuple[str, int], ...] = ()
+    memory: Remembered | None = None
+
+
+class Remembered(NamedTuple):
+    """The table of remembered changes, which late ones need: its columns and its data files."""
+
+    target: Target
+    files: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
 class HistoryWork:
     """What a history target does with the changes of a batch (history.md section 3).
 
     `mode`: CHANGES or SCD2. `folder`: the table folder, to which the files' names are relative. `applied_at`: the time
-    of the apply, in microseconds since the epoch.
+    of the apply, in microseconds since the epoch. `versioning`: of SCD2.
     """
 
     mode: str
     folder: str
     applied_at: int
+    versioning: Versioning | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +188,8 @@ class RowResult:
     `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
-    many partial rows got NULLs, because there was no row with their key. `error`: if it is set, all other fields are
+    many partial rows got NULLs, because there was no row with their key. `beyond`: late changes that are older than what is
+    remembered of their key. `error`: if it is set, all other fields are
     empty, and the written files are removed. `also`: the results of `RowWork.also`.
     """
 
@@ -172,6 +198,7 @@ class RowResult:
     rewritten: tuple[str, ...] = ()
     changes: tuple[Action, ...] = ()
     missing: int = 0
+    beyond: int = 0
     error: Rejected | None = None
     also: tuple[RowResult, ...] = ()
 

@@ -266,7 +266,7 @@ def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
     """Inserted rows for the change data feed: an update if their flag says so, else an insert."""
     updates = np.zeros(rows.num_rows, bool) if flags is None else flags[positions] == UPDATE
-    return _typed(rows, updates, "update_postimage", "insert")
+    return typed(rows, updates, "update_postimage", "insert")
 
 
 def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
@@ -274,11 +274,11 @@ def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
     for file in unit.files:
         updates = np.isin(file.deleted, file.updated, assume_unique=True)
         for rows in chosen_rows(file.add, target, file.deleted, target.whole.columns):
-            yield from _typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
+            yield from typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
             updates = updates[rows.num_rows :]
 
 
-def _typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.RecordBatch]:
+def typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.RecordBatch]:
     """Rows with CHANGE_TYPE: `yes` where `chosen` is True, else `no`."""
     types = pa.DictionaryArray.from_arrays(pa.array((~chosen).astype(np.int8)), pa.array([yes, no]))
     batches: list[pa.RecordBatch] = rows.append_column(CHANGE_TYPE, types.cast(pa.string())).to_batches()

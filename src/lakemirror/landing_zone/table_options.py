@@ -97,7 +97,6 @@ def check_built(options: TableOptions, file: str) -> None:
     asked = {
         f"lakemirror.deletes {shown(options.deletes)}": options.deletes != HARD,
         "lakemirror.sequence": bool(options.sequence),
-        **{f"lakemirror.history {shown(each.mode)}": each.mode == SCD2 for each in options.history},
     }
     for option in (each for each, is_asked in asked.items() if is_asked):
         raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")

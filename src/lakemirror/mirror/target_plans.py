@@ -28,7 +28,8 @@ from lakemirror.landing_zone.reserved_columns import (
     LEFT_OUT,
     OPERATION,
 )
-from lakemirror.landing_zone.table_options import CHANGES
+from lakemirror.landing_zone.table_options import CHANGES, SCD2
+from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import HistoryTable, alike
 from lakemirror.mirror.next_batch import Limits, next_batch
@@ -134,12 +135,20 @@ def _plan_history(
     own = from_delta(before["schemaString"]) if before else ()
     configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
     growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
-    sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], base.follows)
+    follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
+    sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
     batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return replace(batch, message=f"{table.target}: {batch.message}")
-    columns = _followed([{c.name: c for c in batch.columns}.get(c.name, c) for c in own], (*batch.columns, *_CHANGES))
+    is_versions = table.options.mode == SCD2
+    added = version_plans.bounds(declared.options.sequence, batch.columns, table.target) if is_versions else _CHANGES
+    now = {column.name: column for column in (*batch.columns, *added)}
+    columns = _followed([now.get(column.name, column) for column in own], (*batch.columns, *added))
+    if is_versions:
+        configuration = version_plans.configuration_of(
+            configuration, table.options, declared.key_columns, columns, table.target
+        )  # fmt: skip
     never_anew = replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
@@ -151,6 +160,8 @@ def _plan_history(
     if work is not None:
         history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
         work = replace(work, history=history)
+        if is_versions:
+            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options))
     choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
     return ApplyPlan(view, base, batch, metadata, work, (), choice)
 

@@ -1,0 +1,222 @@
+"""The row work of a table of versions, for every engine (history.md, section 3).
+
+    held in memory    changes ─▶ `changed_versions` ─▶ write open and closed versions, delete what they replace
+    more              one unit for each bucket of keys: reads all change files, keeps its keys, and does the same
+
+Open and closed versions are written to files of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines import unit_kernels
+from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
+from lakemirror.engines.kernels.version_rows import Changed
+from lakemirror.engines.kernels.write import write_change_feed, write_rows
+from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.unit_kernels import changes_of, drop_written, names_of, typed, work_schema
+from lakemirror.engines.units import DataFiles, Shared, TouchedFile, data_units
+from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
+from lakemirror.keys.find_keys import find_keys, search_files
+from lakemirror.keys.key_values import key_bucket, whole_numbers
+
+if TYPE_CHECKING:
+    from lakemirror.engines.pipeline import Pipeline
+
+_COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+
+
+@dataclass(frozen=True, eq=False)
+class VersionBucket:
+    """The changes of one bucket of keys, of all `buckets`. `files`: the data files of the table of versions."""
+
+    bucket: int
+    buckets: int
+    work: RowWork
+
+    @property
+    def nbytes(self) -> int:
+        return sum(unit.bytes for unit in self.work.changes) // self.buckets
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What was done for some keys. `deleted`: rows that go, by the number of their file. `beyond`: as of
+    `ChangedVersions`."""
+
+    adds: list[Action] = field(default_factory=list)
+    changes: list[Action] = field(default_factory=list)
+    deleted: Mapping[int, np.ndarray] = field(default_factory=dict)
+    beyond: int = 0
+
+
+def write_versions(
+    engine: Pipeline, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+) -> RowResult:
+    """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
+    if held is not None:
+        changes = Changed(held.rows(None), held.markers, held.names, _times(work))
+        its = changed_versions(*_table(work), changes, _look(engine, shared))
+        parts = [*slices(its.rows.open), *slices(its.rows.closed)]
+        adds: list[Action] = []
+        for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
+            written += actions
+            adds += actions
+        feed = _write_feed(shared, its) if work.target.feed else []
+        written += feed
+        done = [Written(adds, feed, its.deleted, its.beyond)]
+    else:
+        done = []
+        size = sum(unit.bytes for unit in work.changes)
+        buckets = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
+        units = [VersionBucket(number, buckets, work) for number in range(buckets)]
+        for each in engine.carry("write versions", write_bucket, shared, units):
+            written += [*each.adds, *each.changes]
+            done.append(each)
+    return _result(engine, work, shared, done, written)
+
+
+def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
+    """Writes the versions of one bucket of keys."""
+    work = unit.work
+    changes = _changes_of_bucket(shared, unit)
+    if not len(changes.markers):
+        yield Written()
+        return
+    its = changed_versions(*_table(work), changes, _look_here(shared))
+    adds: list[Action] = []
+    try:
+        for rows in (its.rows.open, its.rows.closed):
+            adds += write_rows(rows.to_batches(), shared.target, sizes=shared.sizes)
+        feed = _write_feed(shared, its) if work.target.feed else []
+    except BaseException:
+        drop_written(shared.target.path, adds)
+        raise
+    yield Written(adds, feed, its.deleted, its.beyond)
+
+
+def read_versions(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
+    """Of each data file its number, the numbers of the live ones of the chosen rows, and these rows with all columns."""
+    found = []
+    for file in unit.files:
+        gone = deleted_rows(file.add, shared.target)
+        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        if len(live):
+            columns = [column for column in shared.target.columns if column.stored]
+            parts = list(chosen_rows(file.add, shared.target, file.deleted, columns))
+            found.append((file.number, live, pa.concat_tables(parts)))
+    yield found
+
+
+def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
+    assert work.history is not None and work.history.versioning is not None
+    return work.target, work.history.versioning, work.candidates
+
+
+def _look(engine: Pipeline, shared: Shared) -> Look:
+    """Finds and reads rows with the units of an engine."""
+
+    def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
+        found = find_keys(files, target, keys, engine.search, engine.each, engine.index)
+        touched = [TouchedFile(number, files[number], found[number]) for number in sorted(found)]
+        units = data_units(touched, engine.parallelism)
+        results = engine.carry("read versions", read_versions, shared._replace(target=target), units)
+        return [one for result in results for one in result]
+
+    return look
+
+
+def _look_here(shared: Shared) -> Look:
+    """Finds and reads rows in this thread."""
+
+    def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
+        def search(chosen: Any, its: Target, wanted: Any) -> list[tuple[int, np.ndarray]]:
+            return search_files(chosen, its, wanted, 0, map)
+
+        found = find_keys(files, target, keys, search, map)
+        touched = tuple(TouchedFile(number, files[number], found[number]) for number in sorted(found))
+        (result,) = read_versions(shared._replace(target=target), DataFiles(touched))
+        return result
+
+    return look
+
+
+def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
+    """The changes of a bucket, in order."""
+    sources, work = shared.target.sources, unit.work
+    reading, keys = shared._replace(target=sources), list(shared.target.key_columns)
+    moments = _moments(work)
+    rows, markers, names, times = [work_schema(sources).empty_table()], [np.zeros(0, np.int8)], [], []
+    for file in work.changes:
+        for changes in changes_of(file, reading, waits=True):
+            table = pa.Table.from_batches([changes.rows])
+            chosen = np.flatnonzero(key_bucket(table.select(keys), unit.buckets) == unit.bucket)
+            if len(chosen):
+                rows.append(table.take(whole_numbers(chosen)))
+                markers.append(changes.marker[chosen])
+                names.append(names_of(changes).take(whole_numbers(chosen)))
+                times.append(np.full(len(chosen), moments[file.name]))
+            del changes, table  # before the next rows are decoded
+    partial = pa.chunked_array(names, pa.string()) if work.partial else None
+    return Changed(pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)]))
+
+
+def _times(work: RowWork) -> np.ndarray:
+    """The time of each change where there is no sequence: its file's."""
+    moments, counts = _moments(work), [unit.rows for unit in work.changes]
+    return np.repeat([moments[unit.name] for unit in work.changes], counts).astype(np.int64)
+
+
+def _moments(work: RowWork) -> dict[str, int]:
+    """When each change file was written, in microseconds since the epoch."""
+    assert work.history is not None and work.history.versioning is not None
+    known = dict(work.history.versioning.modified)
+    return {unit.name: known.get(unit.name, work.history.applied_at) for unit in work.changes}
+
+
+def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
+    """Writes the change data feed: what goes and what comes, of one version as an update."""
+    rows, target = its.rows, shared.target.whole
+    new = pa.concat_tables([rows.open, rows.closed])
+    old = its.known.drop_columns([FILE, ROW]).take(whole_numbers(rows.removed))
+    batches = [
+        *typed(old, rows.replaced, "update_preimage", "delete"),
+        *typed(new, rows.replacing, "update_postimage", "insert"),
+    ]
+    return write_change_feed(batches, target, sizes=shared.sizes)
+
+
+def _result(
+    engine: Pipeline, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
+) -> RowResult:
+    """What was done for all keys. In a table without deletion vectors, files are written without the rows that go."""
+    gone: dict[int, list[np.ndarray]] = {}
+    for each in done:
+        for number, rows in each.deleted.items():
+            gone.setdefault(number, []).append(rows)
+    deleted = {number: np.sort(np.concatenate(parts)) for number, parts in gone.items()}
+    adds = [add for each in done for add in each.adds]
+    changes = tuple(change for each in done for change in each.changes)
+    beyond = sum(each.beyond for each in done)
+    if work.target.vectors:
+        by_path = {work.candidates[number]["path"]: whole_numbers(rows) for number, rows in deleted.items()}
+        return RowResult(adds=tuple(adds), deleted=by_path, changes=changes, beyond=beyond)
+    touched = [TouchedFile(number, work.candidates[number], deleted[number]) for number in sorted(deleted)]
+    older: list[Action] = []
+    for actions in engine.carry(
+        "write files without deleted rows", unit_kernels.write_without, shared, data_units(touched, engine.parallelism)
+    ):
+        written += actions
+        older += actions
+    paths = tuple(file.add["path"] for file in touched)
+    return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
+
+
+__all__ = ["VersionBucket", "Written", "read_versions", "write_bucket", "write_versions"]
