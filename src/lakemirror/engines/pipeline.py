@@ -33,7 +33,6 @@ from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passe
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
-from lakemirror.engines.write_versions import write_versions
 from lakemirror.engines.units import (
     KEPT,
     UPDATE,
@@ -45,6 +44,7 @@ from lakemirror.engines.units import (
     data_units,
     split,
 )
+from lakemirror.engines.write_versions import write_versions
 from lakemirror.errors import Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex

@@ -188,9 +188,9 @@ class RowResult:
     `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
-    many partial rows got NULLs, because there was no row with their key. `beyond`: late changes that are older than what is
-    remembered of their key. `error`: if it is set, all other fields are
-    empty, and the written files are removed. `also`: the results of `RowWork.also`.
+    many partial rows got NULLs, because there was no row with their key. `beyond`: late changes that are
+    older than what is remembered of their key. `error`: if it is set, all other fields are empty, and the written files
+    are removed. `also`: the results of `RowWork.also`.
     """
 
     adds: tuple[Action, ...] = ()

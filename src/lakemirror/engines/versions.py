@@ -29,7 +29,7 @@ from lakemirror.engines.kernels.version_rows import (
     plain_columns,
     sequence_of,
 )
-from lakemirror.engines.row_work import FILE, ROW, Action, Remembered, Target, TargetColumn, Versioning
+from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.keys.wanted_keys import bound, numbers_of
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
@@ -37,6 +37,7 @@ from lakemirror.landing_zone.table_options import SOFT
 
 Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int, np.ndarray, pa.Table]]"]
 """The live rows of data files that have these keys: the number of the file, row numbers, and all columns."""
+
 
 class ChangedVersions(NamedTuple):
     """What a batch does to the table of versions. `known`: the versions that were read: FILE, ROW and all columns.
@@ -124,7 +125,7 @@ class _Firsts(NamedTuple):
 
 
 def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> _Firsts:
-    """The keys whose changes need more than their open version: they have none, or a change is not after its last one."""
+    """The keys whose changes need more than their open version: they have none, or a change is not after its last event."""
     names = list(target.key_columns)
     both = pa.concat_tables([known.select(names), changes.rows.select(names)]).combine_chunks()
     codes = key_codes(comparable(both))
@@ -196,9 +197,7 @@ def _remembered(
     return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum())
 
 
-def _found(
-    target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look
-) -> pa.Table:
+def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look) -> pa.Table:
     """The rows with these keys in the files of these numbers: all columns, FILE and ROW."""
     chosen = list(numbers)
     tables = []

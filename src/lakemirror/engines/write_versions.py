@@ -8,7 +8,7 @@ Open and closed versions are written to files of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
 
 
 def read_versions(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
-    """Of each data file its number, the numbers of the live ones of the chosen rows, and these rows with all columns."""
+    """Of each data file its number, and the live ones of the chosen rows: their numbers, and all columns."""
     found = []
     for file in unit.files:
         gone = deleted_rows(file.add, shared.target)
@@ -165,7 +165,9 @@ def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
                 times.append(np.full(len(chosen), moments[file.name]))
             del changes, table  # before the next rows are decoded
     partial = pa.chunked_array(names, pa.string()) if work.partial else None
-    return Changed(pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)]))
+    return Changed(
+        pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)])
+    )
 
 
 def _times(work: RowWork) -> np.ndarray:

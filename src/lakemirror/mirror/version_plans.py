@@ -47,7 +47,11 @@ def spelled(names: Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def configuration_of(
-    configuration: Mapping[str, str], options: HistoryOptions, keys: Sequence[str], columns: Sequence[Column], table: str
+    configuration: Mapping[str, str],
+    options: HistoryOptions,
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    table: str,
 ) -> dict[str, str]:
     """The properties of a table of versions. `columns`: all of them; `configuration`: those that it has anyway.
 

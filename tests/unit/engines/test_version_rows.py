@@ -1,4 +1,4 @@
-"""Versions of real rows against the plain model: NULLs, NaN, composite keys, partial rows, sequences of several columns.
+"""Versions of real rows against the plain model: NULLs, NaN, composite keys, partial rows, all kinds of sequences.
 
 The table is in memory: an apply gets the versions that it would read, and all earlier events as remembered ones.
 """
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.history_model import DELETE, UPSERT, Change, ChangeFile, HistoryModel, PartialRowMissing, hashable
 
 from lakemirror.engines.kernels.version_rows import Changed, fold_versions
 from lakemirror.engines.row_work import Target, TargetColumn, Versioning
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
-from tests.history_model import DELETE, UPSERT, Change, ChangeFile, HistoryModel, PartialRowMissing, hashable
 
 KEYS = ("k", "l")
 KINDS = {"k": "bigint", "l": "string", "v": "double", "w": "string", "s": "bigint", "t": "string"}
@@ -31,7 +31,10 @@ def target_for(sequence: tuple[str, ...], *, feed: bool = False) -> Target:
     if len(sequence) == 1:
         bound = KINDS[sequence[0]]
     elif sequence:
-        fields = [{"name": n, "type": {"bigint": "long"}.get(KINDS[n], KINDS[n]), "nullable": True, "metadata": {}} for n in sequence]
+        fields = [
+            {"name": n, "type": {"bigint": "long"}.get(KINDS[n], KINDS[n]), "nullable": True, "metadata": {}}
+            for n in sequence
+        ]
         bound = json.dumps({"type": "struct", "fields": fields})
     columns = [TargetColumn(name, name, kind) for name, kind in KINDS.items()]
     return Target("", (*columns, *(TargetColumn(n, n, bound) for n in (START_AT, END_AT))), key_columns=KEYS, feed=feed)
@@ -107,8 +110,8 @@ def files_of(rng: random.Random, *, distinct: bool, partial: bool) -> list[Chang
     changes = []
     for number in sequences:
         row = {
-            "k": rng.choice([None, 1]), "l": rng.choice([None, "a"]), "v": rng.choice([None, 1.0, float("nan"), -0.0, 0.0]),
-            "w": rng.choice([None, "x", "y"]), "s": number // 4, "t": "abcd"[number % 4],
+            "k": rng.choice([None, 1]), "l": rng.choice([None, "a"]),
+            "v": rng.choice([None, 1.0, float("nan"), -0.0, 0.0]), "w": rng.choice([None, "x", "y"]), "s": number // 4, "t": "abcd"[number % 4],
         }  # fmt: skip
         marker = rng.choice([UPSERT, UPSERT, UPSERT, DELETE])
         unchanged = tuple(rng.sample(["v", "w"], rng.randint(0, 2))) if partial and marker != DELETE else ()

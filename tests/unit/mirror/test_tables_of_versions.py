@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from tests.change_tables import marked
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table

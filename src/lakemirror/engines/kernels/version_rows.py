@@ -1,7 +1,7 @@
 """Versions of rows from changes, with the table's columns (history.md, section 3): `intervals.py` for real rows.
 
     versions of the table's keys ┐
-    remembered changes           ├─▶ one table of rows, keys and times as numbers ─▶ fold_intervals ─▶ rows with intervals
+    remembered changes           ├─▶ one table of rows; keys and times as numbers ─▶ fold_intervals ─▶ new versions
     changes, partial rows filled ┘
 
 A delete has no row. An ignored delete is no event. A partial row takes its values from the event of its key before it.
