@@ -139,7 +139,8 @@ class Pipeline(ABC):
             work = replace(work, changes=tuple(p for unit in work.changes for p in split(unit, self.unit_bytes)))
         target = work.target
         shared = Shared(
-            target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial
+            target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial,
+            inserts_replace=work.inserts_replace,
         )  # fmt: skip
         if work.history is not None:
             shared = shared._replace(target=target.sources)
@@ -156,7 +157,8 @@ class Pipeline(ABC):
         if work.append_only or not target.key_columns:
             return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
         if held is not None:
-            effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers, held.names))
+            markers = unit_kernels.acting(held.markers, work.inserts_replace)
+            effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
             return self._write(work, shared, held, effect, written)
         apart = self.fold_apart(work, shared)
         if apart is not None:

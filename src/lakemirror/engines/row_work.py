@@ -162,7 +162,8 @@ class RowWork:
     one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
     Rejected. `history`: the work of a history target; None: that of the mirrored table. `also`: the works of other
-    targets with the same changes, which are read once for all where they fit into memory.
+    targets with the same changes, which are read once for all where they fit into memory. `inserts_replace`: an insert
+    is an upsert.
     """
 
     target: Target
@@ -174,6 +175,7 @@ class RowWork:
     null_if_missing: bool = False
     history: HistoryWork | None = None
     also: tuple[RowWork, ...] = ()
+    inserts_replace: bool = False
 
     @property
     def rows(self) -> int:

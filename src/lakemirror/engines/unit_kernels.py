@@ -37,6 +37,7 @@ from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Share
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
+from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
 
@@ -53,7 +54,7 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
-            table = table.append_column(MARKER, pa.array(changes.marker))
+            table = table.append_column(MARKER, pa.array(acting(changes.marker, shared.inserts_replace)))
             parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
             size += parts[-1].nbytes
             if size > shared.budget.size // _PART_OF_MEMORY:
@@ -306,6 +307,11 @@ def changes_of(
             raise Bad(changes)
         yield changes
         del changes  # before the next rows are decoded
+
+
+def acting(markers: np.ndarray, inserts_replace: bool) -> np.ndarray:
+    """The markers as a fold takes them. `inserts_replace`: an insert is an upsert."""
+    return np.where(markers == INSERT, UPSERT, markers).astype(np.int8) if inserts_replace else markers
 
 
 def names_of(changes: Changes) -> pa.Array:

@@ -41,7 +41,7 @@ _Item = TypeVar("_Item")
 class Shared(NamedTuple):
     """What all units of an apply share. `append_only`, `default_marker`, `partial`: as in `RowWork`. `wanted`: keys to
     find. `names`: columns to read. `changes`: all change files, for units that read values of changes themselves.
-    `history`: as in `RowWork`.
+    `history`, `inserts_replace`: as in `RowWork`.
     """
 
     target: Target
@@ -54,6 +54,7 @@ class Shared(NamedTuple):
     names: tuple[str, ...] = ()
     changes: ChangeFiles | None = None
     history: HistoryWork | None = None
+    inserts_replace: bool = False
 
 
 @dataclass(frozen=True, eq=False)

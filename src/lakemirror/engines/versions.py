@@ -125,7 +125,7 @@ class _Firsts(NamedTuple):
 
 
 def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> _Firsts:
-    """The keys whose changes need more than their open version: they have none, or a change is not after its last event."""
+    """The keys whose changes need more than their open version: they have none, or a change is late."""
     names = list(target.key_columns)
     both = pa.concat_tables([known.select(names), changes.rows.select(names)]).combine_chunks()
     codes = key_codes(comparable(both))

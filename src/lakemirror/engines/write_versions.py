@@ -69,7 +69,7 @@ def write_versions(
         for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
             written += actions
             adds += actions
-        feed = _write_feed(shared, its) if work.target.feed else []
+        feed = _write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
         written += feed
         done = [Written(adds, feed, its.deleted, its.beyond)]
     else:

@@ -48,6 +48,11 @@ class TableOptions:
     late_days: int = LATE_DAYS
     history: tuple[HistoryOptions, ...] = ()
 
+    @property
+    def has_versions(self) -> bool:
+        """True if there is a table of versions. Then the row marker 0 means upsert, too: one row a key."""
+        return any(each.mode == SCD2 for each in self.history)
+
 
 NO_OPTIONS = TableOptions()
 

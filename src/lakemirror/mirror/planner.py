@@ -145,6 +145,9 @@ def plan(
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
         batch = batch._replace(warnings=(*batch.warnings, *replaced))
+    inserts_replace = view.files.metadata.options.has_versions
+    if inserts_replace:
+        batch = batch._replace(append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
@@ -154,6 +157,8 @@ def plan(
     work = row_work(view, batch, target, uri, snapshot if exists else None)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
+    if work is not None and inserts_replace:
+        work = replace(work, inserts_replace=True)
     added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
     choice = choice_of(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)

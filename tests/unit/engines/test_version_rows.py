@@ -111,7 +111,8 @@ def files_of(rng: random.Random, *, distinct: bool, partial: bool) -> list[Chang
     for number in sequences:
         row = {
             "k": rng.choice([None, 1]), "l": rng.choice([None, "a"]),
-            "v": rng.choice([None, 1.0, float("nan"), -0.0, 0.0]), "w": rng.choice([None, "x", "y"]), "s": number // 4, "t": "abcd"[number % 4],
+            "v": rng.choice([None, 1.0, float("nan"), -0.0, 0.0]), "w": rng.choice([None, "x", "y"]),
+            "s": number // 4, "t": "abcd"[number % 4],
         }  # fmt: skip
         marker = rng.choice([UPSERT, UPSERT, UPSERT, DELETE])
         unchanged = tuple(rng.sample(["v", "w"], rng.randint(0, 2))) if partial and marker != DELETE else ()
