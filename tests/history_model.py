@@ -86,7 +86,8 @@ class HistoryModel:
         default = UPSERT if self.upsert_by_default else INSERT
         for place, change in enumerate(file.changes):
             marker = default if change.marker is None else change.marker
-            event = Event(marker, dict(change.row), file.name, place, file.modified, change.at, change.unchanged)
+            row = {name: change.row.get(name) for name in self.columns}  # what the file lacks is NULL
+            event = Event(marker, row, file.name, place, file.modified, change.at, change.unchanged)
             if any(value is None for value in self._sequence_values(event)):
                 raise SequenceNull(f"{file.name}, row {place}")
             self.events.append(self._completed(event))
@@ -207,7 +208,7 @@ class HistoryModel:
         open_: dict[str, Any] | None = None
         for event, at in self._placed(events):
             if event.marker != DELETE and open_ is not None and self._is_same(open_, event.row):
-                open_ |= event.row
+                open_ |= {name: event.row.get(name) for name in self.columns}
                 continue
             if open_ is not None:
                 open_[END_AT] = at

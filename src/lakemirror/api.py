@@ -19,6 +19,8 @@ from lakemirror import status as monitoring
 from lakemirror.attention import needing_attention
 from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
+from lakemirror.executions.execution import Execution
+from lakemirror.executions.execution_log import ExecutionLog, Recording, read_executions
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
@@ -109,6 +111,7 @@ class MirroredDatabase:
         self.flags = settings
         self._runner: Runner | None = None
         self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
+        self._executions: ExecutionLog | None = None  # of all passes
         self._taking = threading.Lock()
         definition = read_definition(self.storage)
         self._setting_warnings = unknown_settings(definition)
@@ -129,13 +132,15 @@ class MirroredDatabase:
             require_zone(self.storage)
             self.storage.probe()
         collected = _Collector(observer)
+        executions = self._executions = self._executions or ExecutionLog(self.storage, self.settings)
         start_spark = partial(_start_spark, self.settings)
         before = monitoring.last_status(self.storage)
-        tables = TableStates(collected, before.tables, self.settings.retry_limit)
+        tables = TableStates(Recording(executions, collected), before.tables, self.settings.retry_limit)
+        tables.maintained = executions.maintained
         scheduler = Scheduler(
             self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
         )
-        readers = DeclaredReaders(self.settings.readers, self.storage.uri)
+        readers = DeclaredReaders(self.settings.readers, self.storage.uri, executions.maintained)
         writer = StatusWriter(self.storage, before)
         writer.setting_warnings = self._setting_warnings
         try:
@@ -145,6 +150,7 @@ class MirroredDatabase:
             writer.write("Stopped", scheduler, readers)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
+        executions.carry_at_end()
         self._replicators = scheduler.idle()
         started = scheduler.engines.spark is not self._given
         result = SyncResult(
@@ -208,6 +214,14 @@ class MirroredDatabase:
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
         return current_status(self.storage, self.settings, self._setting_warnings)
+
+    def log(self, table: str = "", since: float = 86_400.0) -> list[Execution]:
+        """What happened in the last `since` seconds, oldest first: applies, errors, drops, maintenance.
+
+        `table`: of one table alone, such as `sales.orders`. Error: `database-missing`.
+        """
+        require_zone(self.storage)
+        return read_executions(self.storage, self.settings, table, time.time() - since)
 
     def cuts(self) -> Cuts:
         """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.

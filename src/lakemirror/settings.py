@@ -35,7 +35,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:  # 25 fields: a field is the one place where a setting is declared
+class DatabaseSettings:  # 26 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
@@ -145,6 +145,11 @@ class DatabaseSettings:  # 25 fields: a field is the one place where a setting i
     verify_idle: bool = _setting(
         True,
         "In idle time of `run`, verify log, sizes, footers, vectors and positions; findings are warnings.",
+        owner=OPERATOR,
+    )
+    executions_days: float = _setting(
+        30.0,
+        "How many days the table of executions (Tables/_lakemirror/executions) keeps what happened; 0: no such table.",
         owner=OPERATOR,
     )
 

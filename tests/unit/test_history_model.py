@@ -170,6 +170,14 @@ def test_a_new_column_begins_a_version_only_with_a_value() -> None:
     assert model.versions() == {(1, 2, None, 1, None): 1, (2, 1, None, 1, 2): 1, (2, 2, "w", 2, None): 1}
 
 
+def test_a_column_that_a_file_lacks_is_null_in_its_rows() -> None:
+    model = HistoryModel(["id"], {"sequence": "n", "history": {"mode": "scd2", "track": ["v"]}})
+    fill(model, "id v w n", [(4, 1, "a", "p", 1)])
+    fill(model, "id v n", [(4, 1, "a", 2)])
+    assert model.current() == {(1, "a", None, 2): 1}
+    assert model.versions() == {(1, "a", None, 2, 1, None): 1}
+
+
 def test_values_that_are_equal_by_the_contract_begin_no_version() -> None:
     nan = float("nan")
     model = fill(users(), "id v n", [(4, 1, nan, 1), (4, 1, nan, 2), (4, 2, 0.0, 1), (4, 2, -0.0, 2)])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,7 +141,31 @@ def follow(
         running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: running.stop())
-        running.run(once=once)
+        with _recorded(database, options.name):
+            running.run(once=once)
+
+
+@contextmanager
+def _recorded(database: str, name: str) -> Iterator[None]:
+    """Logs the begin of a capture, and its end with the error that ended it, where the database is within reach."""
+    from lakemirror.executions.execution import CAPTURE, Execution, without_credentials
+    from lakemirror.executions.execution_log import record_once
+
+    begun, code, message = time.monotonic(), "", ""
+
+    def record(seconds: float) -> None:
+        if not database.startswith(("https://", "http://")):
+            ended = Execution(round(time.time(), 3), CAPTURE, "", name, round(seconds, 3), error_code=code)
+            record_once(database, ended._replace(error_message=without_credentials(message)))
+
+    record(0.0)
+    try:
+        yield
+    except LakemirrorError as error:
+        code, message = error.code, error.message
+        raise
+    finally:
+        record(time.monotonic() - begun)
 
 
 def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool) -> None:
@@ -156,7 +183,8 @@ def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool)
     )
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: running.stop())
-    running.run(once=once)
+    with _recorded(database, source.name):
+        running.run(once=once)
     for error in running.stopped.values():
         raise error
 

@@ -15,6 +15,7 @@ _COMMANDS = {
     "sync": ("sync", "sync"),
     "run": ("run", "run"),
     "status": ("status", "status"),
+    "log": ("show_log", "show_log"),
     "doctor": ("doctor", "doctor"),
     "init": ("init", "init"),
     "config": ("config", "config"),

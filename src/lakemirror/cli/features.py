@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -242,11 +243,26 @@ def _drop_all(
             print(f"{tables[0]}: {step.title}{f' {step.route.shown}' if step.route else ''}", file=sys.stderr)
 
     def act(path: Place) -> Dropped:
-        return carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
+        begun = time.monotonic()
+        done = carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
+        if done.commits:
+            _record(path, done, time.monotonic() - begun)
+        return done
 
     results = each_table(tables, act, _print_dropped, selection, parallel, judge=_state_of_drop, summed=True)
     if any(result.waiting for result in results):
         raise typer.Exit(4)
+
+
+def _record(table: Place, done: Dropped, seconds: float) -> None:
+    """Logs a drop in the database that the table is of, if it is of one."""
+    from lakemirror.executions.execution import DROP_FEATURE, of_target
+    from lakemirror.executions.execution_log import record_once
+
+    database, tables, below = str(table).rpartition("/Tables/")
+    if tables:
+        more = {"seconds": round(seconds, 3), "rows": done.commits, "error_message": ", ".join(done.features)}
+        record_once(database, of_target(DROP_FEATURE, below, time.time(), **more))
 
 
 def _check_present(table: Place, wish: Wish) -> None:

@@ -86,6 +86,7 @@ class Maintenance:
         seconds from one look at all tables to the next, where nothing is due. `pace` can be changed later."""
         self.pace = pace
         self.kept: Callable[[str], Collection[int]] = lambda _: ()  # versions of a table that a vacuum leaves readable
+        self.done: Callable[[str, str, float, int], None] = lambda *_: None  # gets operation, table, seconds, files
         self._uri = uri
         self._retention = retention_days * 86_400
         self._durability = durability
@@ -239,6 +240,7 @@ class Maintenance:
         if snapshot is None or found is None:
             return
         if merged:
+            self.done("Compact", target, time.monotonic() - now, merged)
             self._merged[target] = found, all_vectors
         if all_vectors and not at_rest(snapshot.files.values(), all_vectors=True):
             self._freed[target] = now
@@ -247,13 +249,14 @@ class Maintenance:
             log.info("%s: compacted", target)
 
     def _vacuum(self, target: str, _: Hold) -> None:
-        table = self._uri(target)
+        table, begun = self._uri(target), time.monotonic()
         kept = self.kept(target)
         removed = vacuum(table, self._retention, kept=kept, is_cancelled=self._stopping.is_set)
         found = read_table_log(table)
         if found is not None:
             # parts of the record of applied paths that newer ones have taken in; kept as long as data files are
             sweep_segments(table, parse_detection(found.detection, target).segments, self._retention)
+        self.done("Vacuum", target, time.monotonic() - begun, removed)
         log.info("%s: vacuumed, %d files removed", target, removed)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakemirror.delta.log import read_snapshot
 from lakemirror.failures import coded
 from lakemirror.landing_zone.metadata import Warned
+from lakemirror.mirror.observer import Maintained, nobody
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_rules import client_of, concerns
 
@@ -32,8 +33,11 @@ log = logging.getLogger("lakemirror")
 class DeclaredReaders:
     """Drops features that declared readers cannot read from existing tables, while other tables are applied."""
 
-    def __init__(self, readers: Iterable[str], uri: Callable[[str], str]) -> None:
-        """`uri` gives a table's place from its path in the database. LakemirrorError `client-unknown`."""
+    def __init__(self, readers: Iterable[str], uri: Callable[[str], str], maintained: Maintained = nobody) -> None:
+        """`uri` gives a table's place from its path in the database. `maintained` is told of each drop. LakemirrorError
+        `client-unknown`.
+        """
+        self._maintained = maintained
         self.warnings: dict[str, Warned] = {}
         self._clients: dict[str, list[Client]] = {}
         for text in readers:
@@ -73,12 +77,15 @@ class DeclaredReaders:
             if wish is None or not wish.features:
                 self.warnings.pop(target, None)
                 return False
+            begun = time.monotonic()
             dropped = drop(table, wish, session=session, confirmed=True)
         except Exception as failure:  # the boundary around one table
             error = coded(failure, table=target)
             message = f"{target} cannot be opened by every declared reader: {error.message}"
             self.warnings[target] = Warned(UNMET, message, target)
             return False
-        log.info("%s: dropped %s for the declared readers", target, ", ".join(dropped.features))
+        features = ", ".join(dropped.features)
+        log.info("%s: dropped %s for the declared readers", target, features)
+        self._maintained("DropFeature", target, time.monotonic() - begun, dropped.commits, features)
         self.warnings.pop(target, None)
         return True

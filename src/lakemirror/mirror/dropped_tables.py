@@ -30,7 +30,7 @@ from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.zone import TableName, Zone
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_log import read_table_log
-from lakemirror.mirror.table_places import BETWEEN, tables_in, was_filled_from
+from lakemirror.mirror.table_places import BETWEEN, OWN, tables_in, was_filled_from
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.storage import Storage, seconds_since
 
@@ -227,7 +227,7 @@ class DroppedTables:
 
     def _tables_but(self, targets: set[str], unfilled: Collection[str]) -> Iterator[str]:
         for path in _folders(self.storage, "Tables"):
-            if path == BETWEEN or (path in targets and path not in unfilled):
+            if path in (BETWEEN, OWN) or (path in targets and path not in unfilled):
                 continue
             inner = [path] if self.storage.exists(f"{path}/_delta_log") else _folders(self.storage, path)
             for table in inner:

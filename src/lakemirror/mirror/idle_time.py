@@ -13,6 +13,7 @@ from lakemirror.engines.row_work import Action, Target
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.maintenance.key_scan import KeyScan
+from lakemirror.mirror.observer import Maintained
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
@@ -26,9 +27,10 @@ class IdleTime:
     """Starts the idle work of one database, in threads of its own."""
 
     def __init__(
-        self, storage: Storage, settings: Settings, index_keys: Callable[[Target, Sequence[Action]], None]
-    ) -> None:
-        """`index_keys` gets the data files that compaction has written."""
+        self, storage: Storage, settings: Settings, index_keys: Callable[[Target, Sequence[Action]], None],
+        maintained: Maintained,
+    ) -> None:  # fmt: skip
+        """`index_keys` gets the data files that compaction has written; `maintained` is told of each piece of work."""
         self._maintenance = Maintenance(
             storage.uri,
             settings.retention_in_days,
@@ -38,6 +40,7 @@ class IdleTime:
         )
         self._storage, self._settings = storage, settings
         self._maintenance.kept = self._kept
+        self._maintenance.done = maintained
         self._key_scan = KeyScan(storage.uri, storage.capabilities.looks_last)
         self._verification = IdleVerification(storage)
         self._again = 0.0

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.executions.execution_log import ExecutionLog, Recording
 from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
@@ -102,7 +103,8 @@ class Runner:
         self._resolve = resolve
         self._start_spark = start_spark
         self._given = spark
-        self._observer = observer
+        self._executions = ExecutionLog(storage, self.settings)
+        self._observer = Recording(self._executions, observer)
         self._shared = shared or Shared()
         self._warnings_of = warnings_of
         self._seen = definition_etag(storage)
@@ -112,10 +114,11 @@ class Runner:
         self._folder = None if isinstance(watchable, NotWatched) else watchable
         before = last_status(storage)
         self._scheduler = self._new_scheduler(spark, before.tables)
-        self._readers = DeclaredReaders(self.settings.readers, storage.uri)
+        self._readers = DeclaredReaders(self.settings.readers, storage.uri, self._executions.maintained)
         self._idle_time = IdleTime(
-            storage, self.settings, lambda target, adds: self._scheduler.index_keys(target, adds)
-        )
+            storage, self.settings, lambda target, adds: self._scheduler.index_keys(target, adds),
+            self._executions.maintained,
+        )  # fmt: skip
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         self._writer = StatusWriter(storage, before)
@@ -171,6 +174,7 @@ class Runner:
             log.error("%s", coded(failure))
         finally:
             self._write("Stopped")
+            self._executions.close()
 
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads still work: for a process that ends without waiting for them.
@@ -236,6 +240,7 @@ class Runner:
         if not self._scheduler.at_work and self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
             self._writer.verification_warnings = self._idle_time.warnings
         self._write("Running")
+        self._executions.carry_if_due()
         if not self._is_quiet or self._writer.is_late:
             return Again(min(self.settings.poll_idle, 10 * _SOON), rest=_SOON)
         pause = self.settings.poll_idle
@@ -321,7 +326,7 @@ class Runner:
         self._say_unknown_settings()
 
     def _change(self, settings: Settings) -> None:
-        readers = DeclaredReaders(settings.readers, self._storage.uri)
+        readers = DeclaredReaders(settings.readers, self._storage.uri, self._executions.maintained)
         if self._bringing_down is not None:
             self._bringing_down.result()
         self._scheduler.stop()
@@ -335,12 +340,14 @@ class Runner:
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
+        tables = TableStates(self._observer, before, self.settings.retry_limit)
+        tables.maintained = self._executions.maintained
         return Scheduler(
             self._storage,
             self.settings,
             partial(self._start_spark, self.settings),
             spark=spark,
-            tables=TableStates(self._observer, before, self.settings.retry_limit),
+            tables=tables,
             in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
         )
 

@@ -17,4 +17,14 @@ class Observer(Protocol):
     def dropped(self, target: str) -> None: ...
 
 
-__all__ = ["Observer"]
+class Maintained(Protocol):
+    """Told of work on a Delta table that changes no row: the operation, the table's place, seconds, how many files."""
+
+    def __call__(self, operation: str, target: str, seconds: float, rows: int, text: str = "") -> None: ...
+
+
+def nobody(operation: str, target: str, seconds: float, rows: int, text: str = "") -> None:
+    """Nobody is told of maintenance."""
+
+
+__all__ = ["Maintained", "Observer", "nobody"]

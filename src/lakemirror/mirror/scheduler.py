@@ -297,7 +297,9 @@ class Scheduler:
                     return Again(0.0, look)
                 self.engines.waits(name)
                 if not look.pending.behind:
-                    replicator.tidy_up(done.version, self.engines.index_keys)
+                    begun = time.monotonic()
+                    if merged := replicator.tidy_up(done.version, self.engines.index_keys):
+                        self.tables.maintained("Compact", replicator.target, time.monotonic() - begun, merged)
         if replicator.quarantine(look, look.error):
             return Again(0.0)
         if look.error is not None:

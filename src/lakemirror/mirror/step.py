@@ -339,8 +339,9 @@ class Replicator:
             log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return aside is not None
 
-    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
+    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> int:
         """Merges the table's small files if that is due after these commits; `version` is that of the last commit.
+        Returns their number.
 
         `on_written` gets the written files.
         """
@@ -350,7 +351,7 @@ class Replicator:
         if compaction.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._path)):
             remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
         if not self._settings.maintenance:
-            return
+            return 0
 
         def rewrite(work: RewriteWork) -> list[Action]:
             adds = compact(work, may_copy=True)
@@ -365,6 +366,7 @@ class Replicator:
         if not merged and compaction.is_due_sooner(self._path, before, version):
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
+        return merged
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:

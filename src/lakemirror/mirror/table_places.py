@@ -25,6 +25,9 @@ log = logging.getLogger("lakemirror")
 BETWEEN = "Tables/_moved"
 """Where a table is while it moves out of a folder into one of the same name. What is there after a crash moves on."""
 
+OWN = "Tables/_lakemirror"
+"""Tables of lakemirror's own, which mirror nothing."""
+
 
 def move_here(storage: Storage, name: TableName, target: str) -> bool:
     """Moves the folder's Delta table from where another default schema put it to `target`, where nothing is.
@@ -122,8 +125,9 @@ def _elsewhere(storage: Storage, name: TableName, target: str) -> Iterator[str]:
         listing = storage.list("Tables", lambda path: path.count("/") < 2 and not storage.exists(f"{path}/_delta_log"))
     except FileNotFoundError:
         return
-    paths += [path for path in sorted(listing.folders) if path.count("/") == 2 and path.endswith(f"/{name.table}")]
+    folders = [path for path in sorted(listing.folders) if not path.startswith(f"{OWN}/")]
+    paths += [path for path in folders if path.count("/") == 2 and path.endswith(f"/{name.table}")]
     yield from (path for path in paths if path != target and storage.exists(f"{path}/_delta_log"))
 
 
-__all__ = ["BETWEEN", "check_no_table_around", "move_here", "tables_in", "tables_near", "was_filled_from"]
+__all__ = ["BETWEEN", "OWN", "check_no_table_around", "move_here", "tables_in", "tables_near", "was_filled_from"]

@@ -15,7 +15,7 @@ from lakemirror.landing_zone.findings import EVENTS, Warned, summed_up
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.observer import Observer
+from lakemirror.mirror.observer import Maintained, Observer, nobody
 from lakemirror.mirror.table_state import Failure, TableState, next_state, remembered, table_status
 from lakemirror.status import TableStatus
 
@@ -29,6 +29,7 @@ class TableStates:
         """`before`: the record that an earlier process left of the tables. `longest`: seconds between two tries."""
         self.by_name: dict[TableName, TableState] = {}
         self.warnings: dict[str, Warned] = {}  # errors that concern no single table
+        self.maintained: Maintained = nobody
         self._absent: tuple[TableStatus, ...] | None = ()
         self._observer = observer
         self._before = {TableName(row.schema, row.table): row for row in before}

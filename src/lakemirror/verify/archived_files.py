@@ -24,25 +24,33 @@ from lakemirror.storage import Entry, Storage
 from lakemirror.verify.columns import TableColumn, in_type, plain, zone_in
 from lakemirror.verify.row_batches import all_batches, parquet_file
 
+_SOURCE_TIME = "__sourceTimestamp__"
+_INSTANT = pa.timestamp("us", "UTC")
+
 
 @dataclass(frozen=True)
 class AppliedFile:
-    """An applied change file: its current place, and the partition folders that it was published in."""
+    """An applied change file: its current place, and the partition folders that it was published in.
+
+    `below`: the path below the table folder under which it was published.
+    """
 
     entry: Entry
     partition: str
     number: int
+    below: str = ""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Rows of one change file, in the table's columns. `places`: their order among all changes. `left_out`: by column,
-    in lower case, which rows leave it out (contract section 3a).
+    """Rows of one change file, in the table's columns. `places`: their order among all changes. `times`: the source's,
+    NULL where the file says none. `left_out`: by column, in lower case, which rows leave it out (contract section 3a).
     """
 
     rows: pa.RecordBatch
     markers: np.ndarray
     places: np.ndarray
+    times: pa.Array
     left_out: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -74,7 +82,7 @@ def applied_in_order(
     elif len(found) < count:
         raise FilesGone(f"{count - len(found)} of {count} applied files are gone (retention, or deleted)")
     found.sort()
-    return [AppliedFile(known[path], partition, number) for partition, number, path in found]
+    return [AppliedFile(known[path], partition, number, path[len(home) + 1 :]) for partition, number, path in found]
 
 
 def is_any_order(metadata: TableMetadata) -> bool:
@@ -166,7 +174,7 @@ def _of_file(
         rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
         places = np.uint64(index << 40) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
         first += batch.num_rows
-        yield Changes(rows, _markers(batch, default), places, left_out)
+        yield Changes(rows, _markers(batch, default), places, _times(batch), left_out)
 
 
 def _left_out(batch: pa.RecordBatch) -> dict[str, np.ndarray]:
@@ -193,6 +201,28 @@ def has_partial_rows(storage: Storage, files: Sequence[AppliedFile], metadata: T
         if UNCHANGED in names:
             return True
     return False
+
+
+def has_all_times(storage: Storage, files: Sequence[AppliedFile], metadata: TableMetadata) -> bool:
+    """True if each row of each file has the source's time, as the footers count."""
+    for file in files:
+        if metadata.file_format != "Parquet":
+            return False
+        with storage.open(file.entry.path) as source:
+            footer = pq.read_metadata(pa.PythonFile(source, mode="r"))
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            chunks = [group.column(index) for index in range(group.num_columns)]
+            found = [each.statistics for each in chunks if each.path_in_schema == _SOURCE_TIME]
+            if not found or found[0] is None or not found[0].has_null_count or found[0].null_count:
+                return False
+    return True
+
+
+def _times(batch: pa.RecordBatch) -> pa.Array:
+    """The source's time of each row, in microseconds."""
+    if _SOURCE_TIME not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.int64())
+    return in_type(batch.column(batch.schema.names.index(_SOURCE_TIME)), _INSTANT).cast(pa.int64())
 
 
 def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:

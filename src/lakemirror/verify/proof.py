@@ -24,10 +24,12 @@ from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
+from lakemirror.landing_zone.table_options import HistoryOptions
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
+from lakemirror.verify.archive_sides import Archive, archive_side
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
 from lakemirror.verify.columns import TableColumn, table_columns
 from lakemirror.verify.comparison import Side, choose, compare
@@ -135,6 +137,7 @@ class _TableProof:
         self._storage, self._name, self._place, self._state = storage, name, place, state
         self._folder, self._options, self._progress = folder, options, progress
         self._table = str(name)
+        self._history: HistoryOptions | None = None
         self._columns: tuple[TableColumn, ...] = ()
         self._threads = options.threads or os.cpu_count() or 1
 
@@ -235,42 +238,10 @@ class _TableProof:
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
-        left_out = archived_files.not_compared(self._storage, files, metadata, self._columns)
-        for column, why in left_out.items():
-            self._note(f"column {column!r} is not compared with the archived files: {why}")
-        keys = metadata.key_columns or self._keys()
-        for key in {name.lower() for name in left_out} & {key.lower() for key in keys}:
-            raise archived_files.NotComparable(f"which changes have one key depends on column {key!r}")
-        compared = choose(self._columns, keys, left_out)
-        if not compared.columns:
-            raise archived_files.NotComparable("no column can be compared")
-        chosen = compared.columns
         changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
-
-        def changes_of(index: int) -> Iterator[archived_files.Changes]:
-            return archived_files.read_changes(self._storage, index, files[index], metadata, chosen)
-
-        partial = archived_files.has_partial_rows(self._storage, files, metadata)
-
-        def fill(store: RowStore, threads: int) -> None:
-            def take(index: int) -> None:
-                for part in changes_of(index):
-                    more = compared.parts(part.rows, part.left_out) if partial else ()
-                    compared.take(store, part.rows, part.places, part.markers, *more)
-
-            with ThreadPoolExecutor(threads) as pool:
-                for _ in pool.map(take, range(len(files))):
-                    pass
-
-        def read() -> Iterator[pa.RecordBatch]:
-            for index in range(len(files)):
-                for part in changes_of(index):
-                    yield part.rows
-
-        any_order = archived_files.is_any_order(metadata)
-        return Side(
-            "the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived, partial
-        )  # fmt: skip
+        keys = metadata.key_columns or self._keys()
+        archive = Archive(self._storage, metadata, files, self._columns, keys, changed, self._history)
+        return archive_side(archive, self._note, self._archived)
 
     def _source(self) -> Side | None:
         source = self._options.source

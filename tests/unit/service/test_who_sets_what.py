@@ -81,6 +81,7 @@ TABLE: dict[str, tuple[Any, Mapping[str, str]]] = {
     "retry_limit": (4, BY_HAND),
     "maintenance": (False, BY_HAND),
     "verify_idle": (False, BY_HAND),
+    "executions_days": (5, BY_HAND),
     "engine": ("local", NOT_IN_A_FILE),
     "memory": (10_000_000_000_000, NOT_IN_A_FILE),
     "spark_from_bytes": (1, NOT_IN_A_FILE),

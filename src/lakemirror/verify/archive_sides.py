@@ -1,0 +1,256 @@
+"""The archived files as the other side of a comparison, for the mirrored table and for its history tables.
+
+archived files ─▶ changes ┬▶ hashes, folded as they are compared (a table without options)
+                          ├▶ each change as a row (a table of changes)
+                          └▶ buckets by key ─▶ the rows that must be there (deletes, order and versions)
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
+from lakemirror.landing_zone.table_options import CHANGES, HARD, SCD2, HistoryOptions
+from lakemirror.storage import Storage
+from lakemirror.verify import archived_files
+from lakemirror.verify.archived_files import AppliedFile, Changes, NotComparable
+from lakemirror.verify.columns import TableColumn
+from lakemirror.verify.comparison import Compared, Side, choose
+from lakemirror.verify.expected_rows import (
+    DELETED_AT,
+    END_AT,
+    MARK,
+    PLACE,
+    START_AT,
+    TIME,
+    Meaning,
+    current_rows,
+    version_rows,
+    with_left_out,
+)
+from lakemirror.verify.row_hashes import row_hashes
+from lakemirror.verify.row_store import RowStore, buckets_for
+
+NAME = "the archived files"
+_OPERATIONS = {INSERT: "insert", UPDATE: "update", DELETE: "delete", UPSERT: "upsert"}
+_OURS = frozenset(
+    {"__operation", "__file", "__row", "__applied_at", "__unchanged", "__deleted", "__deleted_at", START_AT, END_AT}
+)
+_BUCKET = 5  # the seed of a hash
+_ROWS_AT_ONCE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The applied files of a table folder, in order, and the table that is compared with them.
+
+    `rows`: so many changes at least. `history`: None for the mirrored table.
+    """
+
+    storage: Storage
+    metadata: TableMetadata
+    files: Sequence[AppliedFile]
+    columns: tuple[TableColumn, ...]
+    keys: tuple[str, ...]
+    rows: int
+    history: HistoryOptions | None = None
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """What the changes mean; None for a table without options, whose changes fold as always."""
+        options = self.metadata.options
+        versions = next((each for each in options.history if each.mode == SCD2), None)
+        if options.deletes == HARD and not options.sequence and versions is None:
+            return None
+        spelled = {column.name.lower(): column.name for column in self.columns}
+        track = versions.track if versions is not None else ()
+        return Meaning(
+            tuple(spelled.get(name.lower(), name) for name in self.keys), options.deletes,
+            tuple(spelled.get(name.lower(), name) for name in options.sequence),
+            tuple(spelled.get(name.lower(), name) for name in track),
+            bool(options.sequence) or versions is not None,
+        )  # fmt: skip
+
+    def changes_of(self, index: int, columns: Sequence[TableColumn]) -> Iterator[Changes]:
+        return archived_files.read_changes(self.storage, index, self.files[index], self.metadata, columns)
+
+    def each(self, threads: int, action: Callable[[int], None]) -> None:
+        """Calls the action for each file, in threads."""
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(action, range(len(self.files))):
+                pass
+
+
+def archive_side(archive: Archive, note: Callable[[str], None], again: Callable[[], Side | None]) -> Side:
+    """The side. `note`: takes what is not compared. `again`: as in `Side`. NotComparable, with the reason."""
+    sources = tuple(column for column in archive.columns if column.name not in _OURS)
+    left_out = archived_files.not_compared(archive.storage, archive.files, archive.metadata, sources)
+    for column, why in left_out.items():
+        note(f"column {column!r} is not compared with {NAME}: {why}")
+    mode = archive.history.mode if archive.history is not None else ""
+    lower = {name.lower() for name in left_out}
+    for key in lower & {key.lower() for key in archive.keys if mode != CHANGES}:
+        raise NotComparable(f"which changes have one key depends on column {key!r}")
+    if mode == CHANGES:
+        return _log_side(archive, left_out, again)
+    meaning = archive.meaning
+    if meaning is None:
+        return _folded_side(archive, left_out, again)
+    return _expected_side(archive, meaning, left_out, note, again)
+
+
+def _folded_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Side | None]) -> Side:
+    """The changes as they are, to be folded by their hashes."""
+    compared = _chosen(archive, left_out)
+    partial = archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata)
+
+    def fill(store: RowStore, threads: int) -> None:
+        def take(index: int) -> None:
+            for part in archive.changes_of(index, compared.columns):
+                more = compared.parts(part.rows, part.left_out) if partial else ()
+                compared.take(store, part.rows, part.places, part.markers, *more)
+
+        archive.each(threads, take)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for index in range(len(archive.files)):
+            for part in archive.changes_of(index, compared.columns):
+                yield part.rows
+
+    any_order = archived_files.is_any_order(archive.metadata)
+    return Side(NAME, compared, buckets_for(archive.rows), fill, read, True, any_order, again, partial)
+
+
+def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Side | None]) -> Side:
+    """Each change as a row of a table of changes."""
+    given = choose(archive.columns, (), [*left_out, "__applied_at", "__unchanged"]).columns
+    compared = Compared(given, ("__file", "__row"))
+    sources = tuple(column for column in given if column.name not in _OURS)
+
+    def rows_of(index: int) -> Iterator[pa.RecordBatch]:
+        file = archive.files[index].below
+        for part in archive.changes_of(index, sources):
+            count = part.rows.num_rows
+            held = dict(zip(part.rows.schema.names, part.rows.columns, strict=True))
+            held["__operation"] = pa.array([_OPERATIONS[marker] for marker in part.markers.tolist()], pa.string())
+            held["__file"] = pa.array([file] * count, pa.string())
+            held["__row"] = pa.array((part.places & np.uint64((1 << 40) - 1)).astype(np.int64))
+            yield pa.RecordBatch.from_pydict(held)
+
+    def fill(store: RowStore, threads: int) -> None:
+        def take(index: int) -> None:
+            for batch in rows_of(index):
+                compared.take(store, batch)
+
+        archive.each(threads, take)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for index in range(len(archive.files)):
+            yield from rows_of(index)
+
+    return Side(NAME, compared, buckets_for(archive.rows), fill, read, again=again)
+
+
+def _expected_side(
+    archive: Archive, meaning: Meaning, left_out: dict[str, str], note: Callable[[str], None],
+    again: Callable[[], Side | None],
+) -> Side:  # fmt: skip
+    """The rows that must be there, computed from all changes of their keys."""
+    if archived_files.is_any_order(archive.metadata):
+        raise NotComparable("the archive does not show in which order the files came")
+    for name in {*meaning.sequence, *meaning.track} & left_out.keys():
+        raise NotComparable(f"the rows depend on column {name!r}, which is not compared")
+    timeless: tuple[str, ...] = (
+        () if archived_files.has_all_times(archive.storage, archive.files, archive.metadata) else (DELETED_AT,)
+    )
+    if timeless and archive.history is not None:
+        timeless = () if meaning.sequence else (START_AT, END_AT)
+    for name in timeless:
+        if any(column.name == name for column in archive.columns):
+            note(f"column {name!r} is not compared with {NAME}: they do not keep the time of every change")
+    compared = _chosen(archive, [*left_out, *timeless])
+    rows_of = current_rows if archive.history is None else version_rows
+    partial = archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata)
+
+    def read(threads: int = 1) -> Iterator[pa.RecordBatch]:
+        with _KeyBuckets(archive, meaning, partial, left_out) as buckets:
+            archive.each(threads, buckets.take)
+            for changes in buckets.read():
+                yield from rows_of(changes, meaning).combine_chunks().to_batches(_ROWS_AT_ONCE)
+
+    def fill(store: RowStore, threads: int) -> None:
+        for batch in read(threads):
+            compared.take(store, batch)
+
+    return Side(NAME, compared, buckets_for(archive.rows), fill, read, again=again)
+
+
+def _chosen(archive: Archive, left_out: Iterable[str]) -> Compared:
+    compared = choose(archive.columns, archive.keys, left_out)
+    if not compared.columns:
+        raise NotComparable("no column can be compared")
+    return compared
+
+
+class _KeyBuckets:
+    """The changes of all files on disk, those of one key in one bucket."""
+
+    def __init__(self, archive: Archive, meaning: Meaning, partial: bool, left_out: Iterable[str]) -> None:
+        names = {*_OURS, *left_out}
+        self._columns = [c for c in archive.columns if c.type is not None and c.name not in names]
+        self._archive, self._meaning, self._partial = archive, meaning, partial
+        self._folder = tempfile.TemporaryDirectory(prefix="lakemirror-verify-")
+        self._count = buckets_for(archive.rows)
+        self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _KeyBuckets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._folder.cleanup()
+
+    def take(self, index: int) -> None:
+        """Adds the changes of a file."""
+        for part in self._archive.changes_of(index, self._columns):
+            rows = pa.Table.from_batches([part.rows])
+            rows = rows.append_column(PLACE, pa.array(part.places)).append_column(MARK, pa.array(part.markers))
+            rows = rows.append_column(TIME, part.times)
+            if self._partial:
+                none = np.zeros(rows.num_rows, bool)
+                names = [column.name for column in self._columns if column.name not in self._meaning.keys]
+                rows = with_left_out(rows, {name: part.left_out.get(name.lower(), none) for name in names})
+            keys = [rows[name].combine_chunks() for name in self._meaning.keys]
+            bucket = row_hashes(keys, rows.num_rows, _BUCKET) % np.uint64(self._count)
+            with self._lock:
+                for number in np.unique(bucket).tolist():
+                    self._add(number, rows.filter(pa.array(bucket == number)))
+
+    def read(self) -> Iterator[pa.Table]:
+        """The changes of each bucket."""
+        for number, writer in self._writers.items():
+            writer.close()
+            with pa.memory_map(str(self._path(number))) as file:
+                yield pa.ipc.open_stream(file).read_all()
+
+    def _add(self, number: int, rows: pa.Table) -> None:
+        if number not in self._writers:
+            self._writers[number] = pa.ipc.new_stream(str(self._path(number)), rows.schema)
+        self._writers[number].write_table(rows)
+
+    def _path(self, number: int) -> Path:
+        return Path(self._folder.name) / str(number)
+
+
+__all__ = ["NAME", "Archive", "archive_side"]
