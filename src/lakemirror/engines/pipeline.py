@@ -157,7 +157,7 @@ class Pipeline(ABC):
         if work.append_only or not target.key_columns:
             return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
         if held is not None:
-            markers = unit_kernels.acting(held.markers, work.inserts_replace)
+            markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
             effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
             return self._write(work, shared, held, effect, written)
         apart = self.fold_apart(work, shared)

@@ -54,7 +54,8 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
-            table = table.append_column(MARKER, pa.array(acting(changes.marker, shared.inserts_replace)))
+            markers = as_upserts(changes.marker) if shared.inserts_replace else changes.marker
+            table = table.append_column(MARKER, pa.array(markers))
             parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
             size += parts[-1].nbytes
             if size > shared.budget.size // _PART_OF_MEMORY:
@@ -309,9 +310,9 @@ def changes_of(
         del changes  # before the next rows are decoded
 
 
-def acting(markers: np.ndarray, inserts_replace: bool) -> np.ndarray:
-    """The markers as a fold takes them. `inserts_replace`: an insert is an upsert."""
-    return np.where(markers == INSERT, UPSERT, markers).astype(np.int8) if inserts_replace else markers
+def as_upserts(markers: np.ndarray) -> np.ndarray:
+    """The markers, with upserts in place of inserts."""
+    return np.where(markers == INSERT, UPSERT, markers).astype(np.int8)
 
 
 def names_of(changes: Changes) -> pa.Array:

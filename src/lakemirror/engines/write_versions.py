@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +21,32 @@ from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
 from lakemirror.engines.kernels.version_rows import Changed
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
-from lakemirror.engines.unit_kernels import changes_of, drop_written, names_of, typed, work_schema
+from lakemirror.engines.unit_kernels import Kernel, changes_of, drop_written, names_of, typed, work_schema
 from lakemirror.engines.units import DataFiles, Shared, TouchedFile, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
-from lakemirror.keys.find_keys import find_keys, search_files
+from lakemirror.keys.find_keys import Search, find_keys, search_files
+from lakemirror.keys.key_index import Each, KeyIndex
 from lakemirror.keys.key_values import key_bucket, whole_numbers
 
-if TYPE_CHECKING:
-    from lakemirror.engines.pipeline import Pipeline
-
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+
+
+class Carrier(Protocol):
+    """What this needs of an engine; as `Pipeline` has it."""
+
+    memory: int
+    index: KeyIndex | None
+
+    @property
+    def parallelism(self) -> int: ...
+
+    @property
+    def search(self) -> Search: ...
+
+    @property
+    def each(self) -> Each: ...
+
+    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +74,7 @@ class Written:
 
 
 def write_versions(
-    engine: Pipeline, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+    engine: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
 ) -> RowResult:
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
@@ -120,7 +136,7 @@ def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
     return work.target, work.history.versioning, work.candidates
 
 
-def _look(engine: Pipeline, shared: Shared) -> Look:
+def _look(engine: Carrier, shared: Shared) -> Look:
     """Finds and reads rows with the units of an engine."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -196,7 +212,7 @@ def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
 
 
 def _result(
-    engine: Pipeline, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
+    engine: Carrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
 ) -> RowResult:
     """What was done for all keys. In a table without deletion vectors, files are written without the rows that go."""
     gone: dict[int, list[np.ndarray]] = {}

@@ -145,7 +145,8 @@ def plan(
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
         batch = batch._replace(warnings=(*batch.warnings, *replaced))
-    inserts_replace = view.files.metadata.options.has_versions
+    options = view.files.metadata.options
+    inserts_replace = options is not NO_OPTIONS and options.has_versions
     if inserts_replace:
         batch = batch._replace(append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
