@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.deletion_vectors import bitmap, write_vectors
 from lakemirror.engines.kernels.live_rows import deleted_rows, live_rows
-from lakemirror.engines.row_work import Action, ChangeUnit, RowResult, RowWork, Target, TargetColumn
+from lakemirror.engines.row_work import Action, ChangeUnit, Ordering, RowResult, RowWork, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns, table_type
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from tests.model import canonical
@@ -29,11 +29,13 @@ class Mirror:
         folder.mkdir(exist_ok=True)
 
     def apply(
-        self, engine: Any, files: list[ChangeUnit], default: int, *, append_only: bool = False, missing: str = "error"
-    ) -> RowResult:
+        self, engine: Any, files: list[ChangeUnit], default: int, *, append_only: bool = False, missing: str = "error",
+        ordering: Ordering | None = None,
+    ) -> RowResult:  # fmt: skip
         partial = any(column.name == UNCHANGED for file in files for column in file.columns)
         work = RowWork(
-            self.target, tuple(files), append_only, default, tuple(self.files.values()), partial, missing == "null"
+            self.target, tuple(files), append_only, default, tuple(self.files.values()), partial, missing == "null",
+            ordering,
         )  # fmt: skip
         before = self.bag()
         result: RowResult = engine.run(work)

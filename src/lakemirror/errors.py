@@ -93,6 +93,21 @@ CODES: dict[str, Kind] = {
         422,
         "Replace the file by one with the complete row, or set partial_row_missing to null.",
     ),
+    "sequence-null": Kind(
+        False, 3, 422, "Replace the file by one in which every row has a value in the columns of the sequence."
+    ),
+    "sequence-missing": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one that has every column of the sequence, or correct `sequence` in _metadata.json.",
+    ),
+    "deletes-mode-changed": Kind(
+        False,
+        3,
+        409,
+        "Put `deletes`: `soft` back into _metadata.json, or run `lakemirror resync DB TABLE` to build the table again.",
+    ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
     ),

@@ -23,6 +23,7 @@ NAMES: dict[str, str] = {
     "move.before-move": "A table is about to move to another schema's folder.",
     "drop.before-move": "A dropped table is about to be moved away.",
     "drop.after-move": "A dropped table is moved away; the pass does not know yet.",
+    "soft-deletes.before-commit": "Deletes become soft: data files are written again; no commit names them.",
     "merge.before-commit": "Small files are merged, or an idle table is compacted; no commit names the new files.",
     "status.before-write": "The status files are about to be written.",
 }

@@ -37,12 +37,13 @@ TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stop
 
 
 @dataclass(frozen=True)
-class TableStatus:  # 19 fields: what the status shows and tables.json keeps of a table
+class TableStatus:  # 21 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
     that arrived and are not applied; `oldest_pending`: when the oldest of them was written. `engine` made the last
     apply, for `engine_reason`; empty where that is not known. `error_file` and `error_hint` go with `error_code`.
+    `ignored_deletes`, `late_changes`: how many changes were counted and not applied, by the table's options.
     """
 
     id: str
@@ -64,6 +65,8 @@ class TableStatus:  # 19 fields: what the status shows and tables.json keeps of 
     oldest_pending: float | None = None
     engine: str = ""
     engine_reason: str = ""
+    ignored_deletes: int = 0
+    late_changes: int = 0
 
     @property
     def name(self) -> str:
@@ -276,6 +279,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
             "processedByte": table.processed_bytes,
             "lastSourceCommitTimeUtc": format_time(table.last_source_commit),
             "lastSyncTimeUtc": format_time(table.last_sync),
+            **{_METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))},
         },
         "position": table.position,
         "pendingFiles": table.pending_files,
@@ -296,7 +300,11 @@ _TEXTS = {
     "error_hint": "errorHint", "engine": "engine", "engine_reason": "engineReason",
 }  # fmt: skip
 _NUMBERS = {"position": "position", "pending_files": "pendingFiles"}
-_METRICS = {"processed_rows": "processedRowCount", "processed_bytes": "processedByte"}
+_METRICS = {
+    "processed_rows": "processedRowCount", "processed_bytes": "processedByte", "ignored_deletes": "ignoredDeletes",
+    "late_changes": "lateChanges",
+}  # fmt: skip
+_LEFT_OUT = ("ignored_deletes", "late_changes")  # shown where there are any
 
 
 def _fields(row: Mapping[str, Any], members: Mapping[str, str], missing: Any) -> dict[str, Any]:

@@ -52,6 +52,10 @@ class HeldChanges(NamedTuple):
         names = list(target.key_columns)
         return pa.concat_tables([part.select(names) for part in self.parts]).combine_chunks()
 
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """These columns of all changes."""
+        return pa.concat_tables([part.select(list(names)) for part in self.parts])
+
     def rows(self, positions: np.ndarray | None) -> pa.Table:
         """The rows at these positions (ascending); None: all."""
         if positions is None or len(positions) == len(self.markers):

@@ -20,10 +20,11 @@ from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
+from lakemirror.engines.kernels.ordered_fold import FoldedKeys
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
 from lakemirror.engines.unit_kernels import work_schema
-from lakemirror.engines.units import KEPT, TouchedFile
+from lakemirror.engines.units import KEPT, UPDATE, TouchedFile
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.storage.own_files import SPILLED, work_folder
@@ -38,7 +39,8 @@ class NetEffect:
     `flags`: one byte for each change, as in `ChangeFiles`. `touched`: the candidates with deleted rows, by their
     number; with a change data feed, or without deletion vectors, only live rows are among the deleted ones. `partial`:
     the partial rows, None without any. `found`: the table's rows with the keys of `partial.firsts`, as of `with_keys`.
-    `fills`: the values that they take from elsewhere, once they are read.
+    `fills`: the values that they take from elsewhere, once they are read. `ignored`, `late`, `dead`: as of
+    `FoldedKeys`.
     """
 
     flags: np.ndarray
@@ -46,6 +48,9 @@ class NetEffect:
     partial: PartialRows | None = None
     found: pa.Table | None = None
     fills: Fills | FillRequest | None = None
+    ignored: int = 0
+    late: int = 0
+    dead: pa.Table | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,30 +80,64 @@ def fold_in_passes(work: RowWork, changes: Iterable[pa.Table], scratch: Path, me
 
     It uses about `memory` bytes. What does not fit is in files below `scratch`, which are deleted when the block ends.
     """
-    names = list(work.target.key_columns)
     with work_folder(scratch, SPILLED, str(attempt_id(work.target.version))) as folder:
         flags: np.ndarray
         if work.rows > memory // 8:
             flags = np.memmap(folder / "flags", np.uint8, "w+", shape=(work.rows,))
         else:
             flags = np.zeros(work.rows, np.uint8)
-        held: list[pa.Table] = []
-        size = rows = 0
-        spill: Spill | None = None
-        for table in changes:
-            size, rows = size + table.nbytes, rows + table.num_rows
-            held.append(table)
-            if spill is None and size > memory // 8:
-                spill = Spill(folder, _buckets(size * work.rows // rows, memory), names)
-            if spill is not None:
-                for each in held:
-                    spill.add(each)
-                held = []
-        if spill is None:
-            tables: Iterable[pa.Table] = [pa.concat_tables(held)] if held else []
+        held = in_buckets(work, changes, folder, memory)
+        if isinstance(held, Spill):
+            tables: Iterable[pa.Table] = (
+                table for bucket in range(held.buckets) if (table := held.read(bucket)) is not None
+            )
         else:
-            tables = (table for bucket in range(spill.buckets) if (table := spill.read(bucket)) is not None)
-        yield _fold_buckets(work, tables, flags, folder, memory, spill.buckets if spill is not None else 1)
+            tables = [held] if held is not None else []
+        yield _fold_buckets(work, tables, flags, folder, memory, held.buckets if isinstance(held, Spill) else 1)
+
+
+def in_buckets(work: RowWork, changes: Iterable[pa.Table], folder: Path, memory: int) -> pa.Table | Spill | None:
+    """All keys in one table, or in buckets in `folder` if they take more than an eighth of `memory`; None for none."""
+    held: list[pa.Table] = []
+    size = rows = 0
+    spill: Spill | None = None
+    for table in changes:
+        size, rows = size + table.nbytes, rows + table.num_rows
+        held.append(table)
+        if spill is None and size > memory // 8:
+            spill = Spill(folder, _buckets(size * work.rows // rows, memory), work.target.key_columns)
+        if spill is not None:
+            for each in held:
+                spill.add(each)
+            held = []
+    if spill is not None:
+        return spill
+    return pa.concat_tables(held) if held else None
+
+
+def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
+    """The net effect of all keys, from that of some keys each."""
+    flags = np.full(work.rows, KEPT, np.uint8)
+    of_file: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    partial, found, dead = list[PartialRows](), list[pa.Table](), list[pa.Table]()
+    ignored = late = 0
+    for folded in parts:
+        flags[folded.dropped] = 0
+        flags[folded.updates] = UPDATE
+        for number, deleted, updated in folded.files:
+            of_file.setdefault(number, []).append((deleted, updated))
+        partial += [folded.partial] if folded.partial is not None else []
+        found += [folded.found] if folded.found is not None else []
+        dead += [folded.dead] if folded.dead is not None else []
+        ignored, late = ignored + folded.ignored, late + folded.late
+    touched = {}
+    for number in sorted(of_file):
+        deleted, updated = (np.sort(np.concatenate(rows)) for rows in zip(*of_file[number], strict=True))
+        touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
+    return NetEffect(
+        flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None,
+        ignored=ignored, late=late, dead=pa.concat_tables(dead).sort_by(ROW) if dead else None,
+    )  # fmt: skip
 
 
 def only_live(touched: Mapping[int, TouchedFile], target: Target) -> dict[int, TouchedFile]:
@@ -159,4 +198,4 @@ def _buckets(size: int, memory: int) -> int:
     return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
 
 
-__all__ = ["Folded", "NetEffect", "fold", "fold_in_passes", "only_live"]
+__all__ = ["Folded", "NetEffect", "combined", "fold", "fold_in_passes", "in_buckets", "only_live"]

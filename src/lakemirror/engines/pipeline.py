@@ -26,11 +26,12 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
+from lakemirror.engines.ordered_effect import ordered_effect
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
 from lakemirror.engines.units import (
@@ -140,7 +141,7 @@ class Pipeline(ABC):
         target = work.target
         shared = Shared(
             target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial,
-            inserts_replace=work.inserts_replace,
+            ordering=work.ordering, inserts_replace=work.inserts_replace,
         )  # fmt: skip
         if work.history is not None:
             shared = shared._replace(target=target.sources)
@@ -156,6 +157,10 @@ class Pipeline(ABC):
         target = work.target
         if work.append_only or not target.key_columns:
             return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
+        if work.ordering is not None:
+            effect = self._ordered_effect(work, shared, held)
+            result = self._write(work, shared, held, effect, written)
+            return replace(result, ignored=effect.ignored, late=effect.late)
         if held is not None:
             markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
             effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
@@ -163,7 +168,7 @@ class Pipeline(ABC):
         apart = self.fold_apart(work, shared)
         if apart is not None:
             return self._write(work, shared, None, apart, written)
-        with fold_in_passes(work, self._keys(work, shared), self._scratch_of(target), self.fold_memory) as folded:
+        with fold_in_passes(work, self.keys_of(work, shared), self._scratch_of(target), self.fold_memory) as folded:
             return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
 
     def _also(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> tuple[RowResult, ...]:
@@ -207,7 +212,7 @@ class Pipeline(ABC):
 
     # the net effect
 
-    def _keys(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]:
+    def keys_of(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]:
         """Keys, positions and markers of all changes. Raises Bad for the first bad row."""
         units = change_units(work, None, self.parallelism, self.key_unit_bytes)
         try:
@@ -228,6 +233,15 @@ class Pipeline(ABC):
         except Bad as first:
             return first
         return bad
+
+    def _ordered_effect(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> NetEffect:
+        """The same for a table with options of deletes or order."""
+        try:
+            return ordered_effect(self, work, shared, held, self._scratch_of(work.target))
+        except TooManyKeys:
+            effect = self.fold_apart(work, shared, must=True)
+            assert effect is not None
+            return effect
 
     def _net_effect(self, work: RowWork, shared: Shared, folded: Folded) -> NetEffect:
         """What the changes do to the table: the rows that have the keys, and which of them are updates."""
@@ -286,7 +300,7 @@ class Pipeline(ABC):
     def _write(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
-        if effect.partial is not None and effect.fills is None:
+        if effect.fills is None and (effect.partial is not None or effect.dead is not None):
             return self._write_partial(work, shared, held, effect, written)
         target, touched = work.target, list(effect.touched.values())
         adds = self._write_new(work, shared, held, effect, written)
@@ -307,13 +321,16 @@ class Pipeline(ABC):
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
         """Completes the partial rows, then writes all."""
-        assert effect.partial is not None
-        newest = newest_rows(effect.found, work.candidates)
-        missing = missing_rows(effect.partial, newest)
-        if len(missing) and not work.null_if_missing:
-            bad = Bad(missing_row(work, int(missing[0])))
-            raise bad if held is not None else self.first_bad(work, shared, bad)
-        fills = self.fills_of(work, shared, held, effect.partial, newest)
+        missing = np.zeros(0, np.int64)
+        fills: Fills | FillRequest = NO_FILLS
+        if effect.partial is not None:
+            newest = newest_rows(effect.found, work.candidates)
+            missing = missing_rows(effect.partial, newest)
+            if len(missing) and not work.null_if_missing:
+                bad = Bad(missing_row(work, int(missing[0])))
+                raise bad if held is not None else self.first_bad(work, shared, bad)
+            fills = self.fills_of(work, shared, held, effect.partial, newest)
+        fills = fills.with_dead(effect.dead)
         if isinstance(fills, FillRequest):
             shared = shared._replace(changes=ChangeFiles(0, work.changes))
         elif held is not None:

@@ -20,15 +20,18 @@ from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
-from lakemirror.landing_zone.table_options import HARD
+from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.storage import Entry
 
 Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
 NAMES = "__lakemirror_names__"
-"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, and the
-columns that a partial row leaves out. A table's columns may not have these names (`schema_evolution`).
+SEQUENCE, DEAD = "__lakemirror_sequence__", "__lakemirror_dead__"
+PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD)
+"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, the columns
+that a partial row leaves out, the values of the sequence as a struct, and whether the table's row is a deleted one that
+is kept. A table's columns may not have these names (`schema_evolution`).
 """
 
 
@@ -61,6 +64,7 @@ class ChangeUnit:
 class TargetColumn:
     """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it.
 
+    `default`: the value, as a partition folder would spell it, of rows in files without the column; None: NULL.
     `field_id`: the Parquet field id of column mapping; None without it. `by_id`: data files are read by it (mode `id`).
     `stored` False: a key column whose type no change file has shown yet. It is NULL in every row, and neither the table
     nor its files have it. `zone`: the zone of times that name none.
@@ -74,6 +78,7 @@ class TargetColumn:
     stored: bool = True
     by_id: bool = False
     zone: str = "UTC"
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,26 @@ class Remembered(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Ordering:
+    """What deletes and the order of changes mean in a table that has such options (`kernels/ordered_fold.py`).
+
+    `deletes`: HARD, SOFT or IGNORE. `sequence`: the columns that order the changes of a key; empty: files and rows do.
+    `moment`: the time of the apply, in microseconds since the epoch. `all_keys`: the keys of inserts are looked up,
+    too: their rows may be there as deleted ones, or inserts are upserts.
+    """
+
+    deletes: str = HARD
+    sequence: tuple[str, ...] = ()
+    moment: int = 0
+    all_keys: bool = True
+
+    @property
+    def is_soft(self) -> bool:
+        """True if deleted rows stay, with `__deleted` and `__deleted_at`."""
+        return self.deletes == SOFT
+
+
+@dataclass(frozen=True)
 class HistoryWork:
     """What a history target does with the changes of a batch (history.md section 3).
 
@@ -161,9 +186,9 @@ class RowWork:
     `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
     one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
-    Rejected. `history`: the work of a history target; None: that of the mirrored table. `also`: the works of other
-    targets with the same changes, which are read once for all where they fit into memory. `inserts_replace`: an insert
-    is an upsert.
+    Rejected. `ordering`: for a table with options of deletes or order. `history`: the work of a history target; None:
+    that of the mirrored table. `also`: the works of other targets with the same changes, which are read once for all
+    where they fit into memory. `inserts_replace`: an insert is an upsert.
     """
 
     target: Target
@@ -173,6 +198,7 @@ class RowWork:
     candidates: tuple[Action, ...] = ()
     partial: bool = False
     null_if_missing: bool = False
+    ordering: Ordering | None = None
     history: HistoryWork | None = None
     also: tuple[RowWork, ...] = ()
     inserts_replace: bool = False
@@ -190,9 +216,10 @@ class RowResult:
     `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
-    many partial rows got NULLs, because there was no row with their key. `beyond`: late changes that are
-    older than what is remembered of their key. `error`: if it is set, all other fields are empty, and the written files
-    are removed. `also`: the results of `RowWork.also`.
+    many partial rows got NULLs, because there was no row with their key. `ignored`: deletes that were only counted;
+    `late`: changes that came after a change of their key with a higher sequence; `beyond`: late changes that are older
+    than what is remembered of their key. `error`: if it is set, all other fields are empty, and the written files are
+    removed. `also`: the results of `RowWork.also`.
     """
 
     adds: tuple[Action, ...] = ()
@@ -200,6 +227,8 @@ class RowResult:
     rewritten: tuple[str, ...] = ()
     changes: tuple[Action, ...] = ()
     missing: int = 0
+    ignored: int = 0
+    late: int = 0
     beyond: int = 0
     error: Rejected | None = None
     also: tuple[RowResult, ...] = ()

@@ -32,11 +32,23 @@ from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
-from lakemirror.engines.row_work import MARKER, NAMES, ROW, Action, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import (
+    DEAD,
+    FILE,
+    MARKER,
+    NAMES,
+    ROW,
+    SEQUENCE,
+    Action,
+    ChangeUnit,
+    Target,
+    TargetColumn,
+)
 from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
+from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
@@ -47,15 +59,18 @@ _PART_OF_MEMORY = 32  # so much of the memory is taken by the keys that are give
 def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
     """Keys of the changes, their positions in the batch as ROW, and MARKER. Several tables if there are many."""
     names = list(shared.target.key_columns)
+    sequence = shared.ordering.sequence if shared.ordering is not None else ()
     parts: list[pa.Table] = []
     size = 0
     for begin, file in unit.begins():
-        for changes in changes_of(file, shared, names):
+        for changes in changes_of(file, shared, [*names, *sequence]):
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
-            table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
+            rows = pa.Table.from_batches([changes.rows])
             markers = as_upserts(changes.marker) if shared.inserts_replace else changes.marker
-            table = table.append_column(MARKER, pa.array(markers))
+            table = rows.select(names).append_column(ROW, positions).append_column(MARKER, pa.array(markers))
+            if sequence:
+                table = table.append_column(SEQUENCE, sequence_of(rows, sequence))
             parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
             size += parts[-1].nbytes
             if size > shared.budget.size // _PART_OF_MEMORY:
@@ -88,8 +103,9 @@ def find_rows(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.nd
 
 
 def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
-    """Of each data file with live rows among the deleted ones: its number, these rows' numbers, and their keys."""
-    target, columns = shared.target, shared.target.keys
+    """Of each data file with live rows among the deleted ones: its number, these rows' numbers, and their keys; in a
+    table with options of deletes or order, also what these need."""
+    target, columns = shared.target, old_columns(shared)
     found = []
     for file in unit.files:
         gone = deleted_rows(file.add, target)
@@ -118,7 +134,7 @@ def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
     step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
     sizes, adds = replace(shared.sizes, rows_a_file=step), list[Action]()
     try:
-        if unit.flags is None and not shared.partial:
+        if unit.flags is None and not shared.partial and shared.ordering is None:
             from lakemirror.engines.kernels.copy_chunks import copy_chunks  # few applies come here
 
             adds, left = copy_chunks(shared, unit.files, sizes)
@@ -262,7 +278,8 @@ def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) 
                 flags[positions[low:high] - begin] = KEPT
                 yield from read_given(its, ChangeFiles(begin, (file,), flags))
 
-    return read_fills(request.partial, request.newest, request.adds, old, given, memory)
+    fills = read_fills(request.partial, request.newest, request.adds, old, given, memory)
+    return fills.with_dead(request.dead)
 
 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
@@ -318,6 +335,42 @@ def as_upserts(markers: np.ndarray) -> np.ndarray:
 def names_of(changes: Changes) -> pa.Array:
     """The columns that each change leaves unchanged, NULL for a complete row."""
     return pa.nulls(len(changes.marker), pa.string()) if changes.unchanged is None else changes.unchanged
+
+
+def sequence_of(rows: pa.Table, sequence: Sequence[str]) -> pa.ChunkedArray:
+    """The values of the sequence of each row, as a struct."""
+    parts = [rows[name].combine_chunks() for name in sequence]
+    plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
+    return pa.chunked_array([pa.StructArray.from_arrays(plain, [f"{place}" for place in range(len(plain))])])
+
+
+def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:
+    """The columns of the table's rows that a fold needs: the keys, and what options of deletes and order ask for."""
+    target, ordering = shared.target, shared.ordering
+    if ordering is None:
+        return target.keys
+    needed = {*ordering.sequence, *((DELETED,) if ordering.is_soft else ())} - set(target.key_columns)
+    return target.keys + tuple(column for column in target.columns if column.name in needed)
+
+
+def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) -> pa.Table:
+    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DEAD.
+
+    `old`: these rows, with `old_columns`. `rows`: their numbers.
+    """
+    ordering = shared.ordering
+    table = old.select(list(shared.target.key_columns))
+    table = table.append_column(FILE, pa.array(np.full(len(rows), number, np.int32)))
+    table = table.append_column(ROW, whole_numbers(rows))
+    if ordering is not None and ordering.sequence:
+        table = table.append_column(SEQUENCE, sequence_of(old, ordering.sequence))
+    return table if ordering is None or not ordering.is_soft else table.append_column(DEAD, old[DELETED])
+
+
+def no_old_rows(shared: Shared) -> pa.Table:
+    """No rows of the table, with the columns of `with_places`."""
+    none = work_schema(shared.target, old_columns(shared)).empty_table()
+    return with_places(shared, none, 0, np.zeros(0, np.int64))
 
 
 def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:

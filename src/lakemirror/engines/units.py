@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.write import SIZES, FileSizes
-from lakemirror.engines.row_work import Action, ChangeUnit, HistoryWork, RowWork, Target
+from lakemirror.engines.row_work import Action, ChangeUnit, HistoryWork, Ordering, RowWork, Target
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.place import opened
@@ -39,9 +39,9 @@ _Item = TypeVar("_Item")
 
 
 class Shared(NamedTuple):
-    """What all units of an apply share. `append_only`, `default_marker`, `partial`: as in `RowWork`. `wanted`: keys to
-    find. `names`: columns to read. `changes`: all change files, for units that read values of changes themselves.
-    `history`, `inserts_replace`: as in `RowWork`.
+    """What all units of an apply share. `append_only`, `default_marker`, `partial`, `ordering`, `history`,
+    `inserts_replace`: as in `RowWork`. `wanted`: keys to find. `names`: columns to read. `changes`: all change files,
+    for units that read values of changes themselves.
     """
 
     target: Target
@@ -53,6 +53,7 @@ class Shared(NamedTuple):
     partial: bool = False
     names: tuple[str, ...] = ()
     changes: ChangeFiles | None = None
+    ordering: Ordering | None = None
     history: HistoryWork | None = None
     inserts_replace: bool = False
 

@@ -8,8 +8,9 @@ Open and closed versions are written to files of their own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,13 +21,25 @@ from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
 from lakemirror.engines.kernels.version_rows import Changed
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
-from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.row_work import (
+    FILE,
+    ROW,
+    Action,
+    ChangeUnit,
+    HistoryWork,
+    Ordering,
+    RowResult,
+    RowWork,
+    Target,
+    TargetColumn,
+)
 from lakemirror.engines.unit_kernels import Kernel, changes_of, drop_written, names_of, typed, work_schema
-from lakemirror.engines.units import DataFiles, Shared, TouchedFile, data_units
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import Search, find_keys, search_files
 from lakemirror.keys.key_index import Each, KeyIndex
 from lakemirror.keys.key_values import key_bucket, whole_numbers
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
 
@@ -78,7 +91,7 @@ def write_versions(
 ) -> RowResult:
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
-        changes = Changed(held.rows(None), held.markers, held.names, _times(work))
+        changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
         its = changed_versions(*_table(work), changes, _look(engine, shared))
         parts = [*slices(its.rows.open), *slices(its.rows.closed)]
         adds: list[Action] = []
@@ -166,37 +179,67 @@ def _look_here(shared: Shared) -> Look:
 
 def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     """The changes of a bucket, in order."""
-    sources, work = shared.target.sources, unit.work
-    reading, keys = shared._replace(target=sources), list(shared.target.key_columns)
-    moments = _moments(work)
-    rows, markers, names, times = [work_schema(sources).empty_table()], [np.zeros(0, np.int8)], [], []
+    work, keys = unit.work, list(shared.target.key_columns)
+    reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
+    rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
     for file in work.changes:
         for changes in changes_of(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
             chosen = np.flatnonzero(key_bucket(table.select(keys), unit.buckets) == unit.bucket)
             if len(chosen):
-                rows.append(table.take(whole_numbers(chosen)))
+                its = table.take(whole_numbers(chosen))
+                rows.append(its.select(rows[0].column_names))
                 markers.append(changes.marker[chosen])
                 names.append(names_of(changes).take(whole_numbers(chosen)))
-                times.append(np.full(len(chosen), moments[file.name]))
+                times.append(_times_of(its, moments[file.name]))
             del changes, table  # before the next rows are decoded
     partial = pa.chunked_array(names, pa.string()) if work.partial else None
     return Changed(
         pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)])
-    )
+    )  # fmt: skip
 
 
-def _times(work: RowWork) -> np.ndarray:
-    """The time of each change where there is no sequence: its file's."""
-    moments, counts = _moments(work), [unit.rows for unit in work.changes]
-    return np.repeat([moments[unit.name] for unit in work.changes], counts).astype(np.int64)
+def read_times(shared: Shared, unit: ChangeFiles) -> Iterator[np.ndarray]:
+    """The source's time of each change, in microseconds since the epoch."""
+    assert shared.history is not None
+    moments = _moments(shared.history, unit.files)
+    times = [np.zeros(0, np.int64)]
+    for file in unit.files:
+        for changes in changes_of(file, shared, [START_AT]):
+            times.append(_times_of(pa.Table.from_batches([changes.rows]), moments[file.name]))
+    yield np.concatenate(times)
 
 
-def _moments(work: RowWork) -> dict[str, int]:
-    """When each change file was written, in microseconds since the epoch."""
+def _with_times(shared: Shared, work: RowWork) -> Shared:
+    """To read change files, with the source's times as `__START_AT` where they matter."""
     assert work.history is not None and work.history.versioning is not None
-    known = dict(work.history.versioning.modified)
-    return {unit.name: known.get(unit.name, work.history.applied_at) for unit in work.changes}
+    target = shared.target.sources
+    has_times = any(column.name == SOURCE_TIME for unit in work.changes for column in unit.columns)
+    if has_times and not work.history.versioning.sequence:
+        target = replace(target, columns=(*target.columns, TargetColumn(START_AT, START_AT, "timestamp")))
+    return shared._replace(target=target, ordering=Ordering())
+
+
+def _times(engine: Carrier, work: RowWork, shared: Shared) -> np.ndarray:
+    """The time of each change where there is no sequence: the source's, else its file's."""
+    reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
+    if all(column.name != START_AT for column in reading.target.columns):
+        return np.repeat([moments[unit.name] for unit in work.changes], [unit.rows for unit in work.changes])
+    units = change_units(work, None, engine.parallelism, sys.maxsize)
+    return np.concatenate(list(engine.carry("read times", read_times, reading, units)))
+
+
+def _times_of(rows: pa.Table, moment: int) -> np.ndarray:
+    if START_AT not in rows.column_names:
+        return np.full(rows.num_rows, moment)
+    return np.asarray(rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment))
+
+
+def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[str, int]:
+    """When each change file was written, in microseconds since the epoch."""
+    assert history is not None and history.versioning is not None
+    known = dict(history.versioning.modified)
+    return {unit.name: known.get(unit.name, history.applied_at) for unit in files}
 
 
 def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 ROW_MARKER = "__rowMarker__"
 UNCHANGED = "__unchangedColumns__"
-NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED})
+SOURCE_TIME = "__sourceTimestamp__"
+"""When the change was made in the source: the time of a soft delete, the begin of a version."""
+
+NEVER_COLUMNS = frozenset({ROW_MARKER, UNCHANGED, SOURCE_TIME})
 
 OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT = (
     "__operation", "__file", "__row", "__applied_at", "__unchanged",
@@ -13,6 +16,8 @@ OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT = (
 """What a table of changes has beside the columns of the source."""
 
 DELETED, DELETED_AT = "__deleted", "__deleted_at"
+"""What a table with soft deletes has: is the row deleted (never NULL), and since when (NULL for living rows)."""
+
 START_AT, END_AT = "__START_AT", "__END_AT"
 ADDED_COLUMNS = frozenset(
     {OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT, DELETED, DELETED_AT, START_AT, END_AT}
@@ -21,5 +26,5 @@ ADDED_COLUMNS = frozenset(
 
 __all__ = [
     "ADDED_COLUMNS", "APPLIED_AT", "CHANGE_FILE", "CHANGE_ROW", "DELETED", "DELETED_AT", "END_AT", "LEFT_OUT",
-    "NEVER_COLUMNS", "OPERATION", "ROW_MARKER", "START_AT", "UNCHANGED",
+    "NEVER_COLUMNS", "OPERATION", "ROW_MARKER", "SOURCE_TIME", "START_AT", "UNCHANGED",
 ]  # fmt: skip

@@ -100,7 +100,6 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
 def check_built(options: TableOptions, file: str) -> None:
     """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
     asked = {
-        f"lakemirror.deletes {shown(options.deletes)}": options.deletes != HARD,
         "lakemirror.sequence": bool(options.sequence),
     }
     for option in (each for each, is_asked in asked.items() if is_asked):

@@ -73,11 +73,13 @@ class Applied:
 
 
 class Written(NamedTuple):
-    """The actions of a batch's rows; the files that they name are written. `missing`: as of `RowResult`. `also`: for
-    the history tables, as in `ApplyPlan`."""
+    """The actions of a batch's rows; the files that they name are written. Counts: as of `RowResult`. `also`: for the
+    history tables, as in `ApplyPlan`."""
 
     actions: list[Action]
     missing: int = 0
+    ignored: int = 0
+    late: int = 0
     also: tuple[Written, ...] = ()
 
 
@@ -147,7 +149,7 @@ def _written(plan: ApplyPlan, result: RowResult) -> Written:
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": change} for change in result.changes]
-    return Written(actions, result.missing)
+    return Written(actions, result.missing, result.ignored, result.late)
 
 
 def commit(
@@ -176,7 +178,7 @@ def commit(
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
         detection = _recorded(view.detection, batch, path)
-        manifest = _manifest(plan, detection)
+        manifest = _manifest(plan, detection, written)
         metadata = plan.metadata if detection is view.detection else with_detection(plan.metadata, detection)
         actions = [
             {"commitInfo": _info(plan, manifest.to_json(), rows)},
@@ -291,7 +293,7 @@ def _transactions(position: Position, batch: Batch) -> list[Action]:
     return [{"txn": {"appId": app, "version": number, "lastUpdated": now}} for app, number in numbers.items()]
 
 
-def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
+def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manifest:
     view, batch, before = plan.view, plan.batch, plan.view.manifest
     last = batch.files[-1].file
     return Manifest(
@@ -309,6 +311,8 @@ def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,
         notes=with_notes(before.notes if before else (), batch.warnings, _MOST_NOTES),
         detection=detection.to_json(),
+        ignored_deletes=(before.ignored_deletes if before else 0) + written.ignored,
+        late_changes=(before.late_changes if before else 0) + written.late,
         history=plan.base.history.label if plan.base.history is not None else "",
     )
 

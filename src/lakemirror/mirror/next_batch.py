@@ -26,7 +26,7 @@ from lakemirror.landing_zone.row_markers import (
     misspelt_marker,
 )
 from lakemirror.landing_zone.zoneless import how_read
-from lakemirror.mirror.schema_evolution import Rules, evolve
+from lakemirror.mirror.schema_evolution import Rules, check_sequence, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, that is not stored in the file
 
@@ -107,6 +107,8 @@ def next_batch(
             if not grown:
                 message = f"{file.entry.path}: no column has a type yet"
                 raise TableError("type-unsupported", message, file=file.entry.path)
+            if metadata.options.sequence and file.footer.num_rows:
+                check_sequence(item.columns, grown, metadata.options.sequence, file.entry.path)
         except TableError as error:
             rejected = Rejected.of(error)
             break

@@ -38,6 +38,7 @@ from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
+from lakemirror.mirror.row_options import DELETES_PROPERTY, RowOptions, configuration_with
 from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
@@ -46,7 +47,7 @@ from lakemirror.storage import Entry
 ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
 FEED_PROPERTY = "lakemirror.changeDataFeed"
 
-_HIGHEST_ID = "delta.columnMapping.maxColumnId"
+HIGHEST_ID = "delta.columnMapping.maxColumnId"
 _RETENTION = "delta.deletedFileRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 
@@ -131,16 +132,23 @@ def plan(
     snapshot, exists = base.snapshot, base.snapshot is not None and not view.is_recreated
     before = dict(snapshot.metadata.value) if snapshot else {}
     columns = from_delta(before["schemaString"]) if exists else ()
-    configuration = configuration_after(before, rules.properties)
-    growth = growth_of(rules.columns, configuration, columns, base.path)
-    if view.files.metadata.options is not NO_OPTIONS:
-        growth = replace(growth, added=ADDED_COLUMNS)
+    configuration, own = configuration_after(before, rules.properties), None
+    options, growth = view.files.metadata.options, rules.columns
+    if options is not NO_OPTIONS or DELETES_PROPERTY in configuration:
+        kept = before.get("configuration", {}) if exists else {}
+        configuration = configuration_with(configuration, options, kept, base.path)
+        own = RowOptions.of(options, snapshot if exists else None, columns)
+        growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
+    growth = growth_of(growth, configuration, columns, base.path)
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
-    batch = next_batch(files, columns, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
+    given = columns if own is None else own.given
+    batch = next_batch(files, given, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
+    if own is not None:
+        batch = own.completed(batch)
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
@@ -156,11 +164,14 @@ def plan(
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = row_work(view, batch, target, uri, snapshot if exists else None)
+    if work is not None and own is not None:
+        work = own.ordered(work)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
     if work is not None and inserts_replace:
         work = replace(work, inserts_replace=True)
-    added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
+    may_add = work is not None and work.ordering is None and "rows" not in tried
+    added = _added(batch, target, uri, rules.trust_footers) if may_add else ()
     choice = choice_of(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
 
@@ -193,8 +204,8 @@ def metadata_after(
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
         held = [column.name for column in columns]
-        schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
-        configuration[_HIGHEST_ID] = str(highest)
+        schema, highest = with_mapping(schema, int(configuration.get(HIGHEST_ID, "0")), held, str(before["id"]))
+        configuration[HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
     configuration.update(key_properties(after, view.files.metadata.key_columns))
@@ -366,6 +377,7 @@ def choice_of(preference: Preference, work: RowWork) -> Choice:
 
 
 __all__ = [
+    "HIGHEST_ID",
     "AddedFile",
     "ApplyPlan",
     "Base",

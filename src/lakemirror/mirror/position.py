@@ -94,7 +94,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 15 fields: the members of the JSON object in a commit
+class Manifest:  # 17 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
@@ -102,6 +102,7 @@ class Manifest:  # 15 fields: the members of the JSON object in a commit
     declared. `rows` and `bytes` count all applies of this identity, `notes`: values of its files that the table could
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
     (`position.py`). `token`: of the last file, as its publisher wrote it into the footer: manifests of cuts name it.
+    `ignored_deletes`, `late_changes`: how many changes of all applies of this identity were counted and not applied.
     `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty.
     """
 
@@ -119,11 +120,13 @@ class Manifest:  # 15 fields: the members of the JSON object in a commit
     detection: str = ""
     tag: str = ""
     token: str = ""
+    ignored_deletes: int = 0
+    late_changes: int = 0
     history: str = ""
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        for name in ("tag", "token", "history"):
+        for name in ("tag", "token", "ignored_deletes", "late_changes", "history"):
             if not content[name]:
                 del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))

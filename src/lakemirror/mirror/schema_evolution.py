@@ -20,7 +20,7 @@ from typing import Any
 
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
-from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
+from lakemirror.engines.row_work import PLACES
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.metadata import Warned
@@ -161,7 +161,7 @@ def _check_name(name: str, file: str, rules: Rules) -> None:
         why, hint = "Delta cannot hold a column without a name", _OTHER_NAME
     elif "\0" in name:
         why, hint = f"readers cannot hold the NUL in the name {name!r}", _OTHER_NAME
-    elif name.lower() in (FILE, ROW, MARKER, NAMES):
+    elif name.lower() in PLACES:
         why, hint = f"lakemirror uses the name {name!r} itself", _OTHER_NAME
     elif name.lower() in rules.reserved:
         why, hint = f"the change data feed has a column {name!r} of its own", _OTHER_NAME
@@ -179,6 +179,32 @@ _NTZ = (
     "The column holds times without a zone: publish them without one, or delete the table folder and publish it again."
 )
 _OTHER_NAME = "Replace the file by one whose column has another name."
+
+
+_ORDERED = ("smallint", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string")
+
+
+def check_sequence(
+    file_columns: Sequence[FileColumn], columns: Sequence[Column], sequence: Sequence[str], file: str
+) -> None:
+    """A file with changes has every column of the sequence, of a type with an order. `columns`: the table's with it.
+
+    TableError `sequence-missing`, `sequence-null`.
+    """
+    held = {column.name.lower() for column in file_columns}
+    types = {column.name.lower(): column.type for column in columns}
+    for name in sequence:
+        kind = types.get(name.lower())
+        if name.lower() not in held:
+            message = f"{file}: column {name!r} is the sequence of this table, and the file lacks it"
+        elif kind is None:
+            message = f"{file}, row 1: column {name!r} is NULL, and it is the sequence of this table"
+            raise TableError("sequence-null", message, file=file, column=name)
+        elif kind not in _ORDERED and not kind.startswith("decimal"):
+            message = f"{file}: column {name!r} is {kind}; a sequence is of numbers, dates, timestamps or strings"
+        else:
+            continue
+        raise TableError("sequence-missing", message, file=file, column=name)
 
 
 KEYS_PROPERTY = "lakemirror.keyColumns"

@@ -33,9 +33,11 @@ from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import parse_marker, read_marker
 from lakemirror.landing_zone.staging import Staging, needs_staging
+from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
+from lakemirror.mirror import soft_deletes
 from lakemirror.mirror.apply import Applied, commit, run
 from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.observe import TableObserver, View
@@ -104,6 +106,10 @@ class Replicator:
         try:
             self._check_newest(view)
             base = self._base(view)
+            if view.files.metadata.options is not NO_OPTIONS and soft_deletes.are_to_begin(view, base):
+                soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
+                self._log.forget()
+                return view, Conflict(f"{self.target}: deletes are soft from this version on")
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
             view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)

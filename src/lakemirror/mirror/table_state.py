@@ -60,7 +60,7 @@ class LastApply:
     """What a table holds, and how its last apply went. Times in seconds since the epoch, 0 where there was none.
 
     `rows`, `bytes`: changes applied since the folder was made. `committed`: by the table itself; `synced`: by this
-    process. `engine` did the row work, for `reason`.
+    process. `engine` did the row work, for `reason`. `ignored_deletes`, `late_changes`: as of `Manifest`.
     """
 
     rows: int = 0
@@ -69,6 +69,8 @@ class LastApply:
     synced: float = 0.0
     engine: str = ""
     reason: str = ""
+    ignored_deletes: int = 0
+    late_changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,10 @@ def _looked(state: TableState, look: View, now: float, longest: float) -> TableS
     last, waiting = state.last, look.pending.waiting
     if look.manifest is not None:
         manifest = look.manifest
-        last = replace(last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed)
+        last = replace(
+            last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed,
+            ignored_deletes=manifest.ignored_deletes, late_changes=manifest.late_changes,
+        )  # fmt: skip
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
     return TableState(
@@ -175,7 +180,16 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
         reseeding=False,
         failure=None,
         warnings=lasting(state.warnings, (*before, *notes), now),
-        last=LastApply(manifest.rows, manifest.bytes, manifest.committed, now, done.engine, done.engine_reason),
+        last=LastApply(
+            manifest.rows,
+            manifest.bytes,
+            manifest.committed,
+            now,
+            done.engine,
+            done.engine_reason,
+            manifest.ignored_deletes,
+            manifest.late_changes,
+        ),
     )
 
 
@@ -221,6 +235,8 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
         oldest_pending=state.oldest,
         engine=last.engine,
         engine_reason=last.reason,
+        ignored_deletes=last.ignored_deletes,
+        late_changes=last.late_changes,
     )
 
 

@@ -85,7 +85,8 @@ def plan_targets(
         for table in view.history:
             if table.holds(taken[0]):
                 continue
-            base = replace(bases[1](table), history=table, follows=planned.batch.columns)
+            follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
+            base = replace(bases[1](table), history=table, follows=follows)
             its = _plan_history(view_of(view, table), taken, base, rules, uri, tried)
             if isinstance(its, Rejected):
                 return its

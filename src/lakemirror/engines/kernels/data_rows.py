@@ -112,6 +112,8 @@ def rows_of(
         found = None if column.name in constants else _name_in(parquet, names, column)
         if found is not None:
             held[column.name] = found
+    defaults = {each.name: each.default for each in columns if each.default is not None}
+    constants = {**defaults, **constants}
     if not held:
         yield _constant_rows(group.rows, schema, constants)
         return

@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakemirror.engines.kernels.partial_rows import FIRST, IN_TABLE, PartialRows
 from lakemirror.engines.row_work import FILE, ROW, Action
 from lakemirror.keys.key_values import whole_numbers
+from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 
 Rows: TypeAlias = tuple[int, Action, np.ndarray]
 """Rows of a data file: its number among the candidates, its `add` action, row numbers (ascending)."""
@@ -62,6 +63,17 @@ class Fills:
         count = max((len(fill.rows) for fill in self.columns.values()), default=0)
         return max(1, most_bytes * max(count, 1) // max(self.size, 1))
 
+    def with_dead(self, dead: pa.Table | None) -> Fills:
+        """Also the marks of rows that a remembered delete has deleted. `dead`: ROW (ascending), DELETED_AT."""
+        if dead is None:
+            return self
+        rows = np.asarray(dead[ROW].combine_chunks())
+        marks = {
+            DELETED: Fill(rows, np.zeros(len(rows), np.int64), (pa.array([True]),)),
+            DELETED_AT: Fill(rows, np.arange(len(rows)), tuple(dead[DELETED_AT].chunks)),
+        }
+        return Fills({**self.columns, **marks}, self.size + dead.nbytes)
+
     def filled(self, rows: pa.Table, positions: np.ndarray) -> pa.Table:
         """The rows with their values. `positions`: of the rows, ascending."""
         for name, fill in self.columns.items():
@@ -81,12 +93,21 @@ class Fills:
         return rows
 
 
+NO_FILLS = Fills({}, 0)
+
+
 class FillRequest(NamedTuple):
-    """What `read_fills` needs, for the task that writes the rows. `adds`: the data files by number."""
+    """What `read_fills` needs, for the task that writes the rows. `adds`: the data files by number. `dead`: as of
+    `Fills.with_dead`."""
 
     partial: PartialRows
     newest: pa.Table
     adds: Mapping[int, Action]
+    dead: pa.Table | None = None
+
+    def with_dead(self, dead: pa.Table | None) -> FillRequest:
+        """As of `Fills`."""
+        return self._replace(dead=dead)
 
     def between(self, begin: int, end: int) -> FillRequest:
         """The request for the rows at these positions, from `begin` to before `end`."""
@@ -96,7 +117,11 @@ class FillRequest(NamedTuple):
         newest = self.newest.filter(pa.array(np.isin(np.asarray(self.newest[FIRST].combine_chunks()), first)))
         adds = {number: self.adds[number] for number in newest[FILE].unique().to_pylist()}
         nothing = PartialRows(kept, self.partial.firsts.slice(0, 0), self.partial.gone.slice(0, 0))
-        return FillRequest(nothing, newest.combine_chunks(), adds)
+        dead = self.dead
+        if dead is not None:
+            low, high = np.searchsorted(np.asarray(dead[ROW].combine_chunks()), [begin, end])
+            dead = dead.slice(low, high - low).combine_chunks() if high > low else None
+        return FillRequest(nothing, newest.combine_chunks(), adds, dead)
 
 
 def read_fills(
@@ -209,4 +234,4 @@ def _all(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, np.int64)])
 
 
-__all__ = ["Fill", "FillRequest", "Fills", "ReadGiven", "ReadOld", "read_fills"]
+__all__ = ["NO_FILLS", "Fill", "FillRequest", "Fills", "ReadGiven", "ReadOld", "read_fills"]

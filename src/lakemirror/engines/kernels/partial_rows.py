@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakemirror.engines.row_work import FILE, ROW, ChangeUnit, Target
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.landing_zone.reserved_columns import ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 from lakemirror.landing_zone.row_markers import DELETE
 
 IN_TABLE, NOWHERE = -1, -2
@@ -47,7 +47,7 @@ def may_name(target: Target, unit: ChangeUnit) -> dict[str, str]:
     """
     known = {column.name.lower(): column.name for column in target.columns}
     named = {column.name.lower() for column in unit.columns} | known.keys() if unit.known is None else unit.known
-    never = {ROW_MARKER.lower(), UNCHANGED.lower(), *(column.name.lower() for column in target.unwritten)}
+    never = {name.lower() for name in NEVER_COLUMNS} | {column.name.lower() for column in target.unwritten}
     return {name: known.get(name, "") for name in named - never}
 
 

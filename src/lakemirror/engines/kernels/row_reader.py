@@ -34,6 +34,7 @@ from lakemirror.engines.kernels.decode import (
     suspects,
 )
 from lakemirror.engines.kernels.marker import read_markers
+from lakemirror.engines.kernels.ordered_rows import Decoded, needs_time, with_options
 from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
@@ -113,7 +114,10 @@ class Reading:
     def prepare(self) -> Rejected | None:
         """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
         self._footer = read_footer(self._source)
-        wanted = wanted_columns(self._footer, self._unit, self._asked, self._target.key_columns)
+        ordering = self._shared.ordering
+        with_time = ordering is not None and needs_time(ordering, self._names)
+        keys = self._target.key_columns
+        wanted = wanted_columns(self._footer, self._unit, self._asked, keys, with_time=with_time)
         if isinstance(wanted, Rejected):
             return wanted
         self._wanted = wanted
@@ -300,7 +304,13 @@ class Reading:
                     rows = error.row or 0
         if bad is not None:
             return bad
-        return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row, unchanged)
+        read = pa.RecordBatch.from_arrays(values, names=self._names)
+        if self._shared.ordering is not None:
+            decoded = Decoded(batch, read, marker, first_row)
+            read = with_options(self._shared.ordering, self._unit, self._wanted, decoded)
+            if isinstance(read, Rejected):
+                return read
+        return Changes(read, marker, first_row, unchanged)
 
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
         kind = arrow_type(column.type)

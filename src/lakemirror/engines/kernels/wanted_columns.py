@@ -17,7 +17,7 @@ from lakemirror.engines.kernels.convert_types import Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
-from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, SOURCE_TIME, UNCHANGED
 
 _NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
@@ -37,7 +37,8 @@ class WantedColumns:
 
     `leaves`: the positions of their leaf columns. `at`: the position in `read` by the position in the file.
     `conversions`: by name of the table's column; a column that the file lacks has none. `marker`: the row marker's
-    column, if the file has one. `absent_key`: a key column that the file lacks. `unchanged`: as `marker`.
+    column, if the file has one. `absent_key`: a key column that the file lacks. `unchanged`: as `marker`. `time`: the
+    source's time of each change, if it is asked for and the file has it.
     """
 
     read: tuple[Wanted, ...]
@@ -47,12 +48,19 @@ class WantedColumns:
     marker: Wanted | None
     absent_key: str | None
     unchanged: Wanted | None = None
+    time: tuple[Wanted, Conversion] | None = None
 
 
 def wanted_columns(
-    footer: pq.FileMetaData, unit: ChangeUnit, asked: Sequence[TargetColumn], key_columns: Sequence[str]
+    footer: pq.FileMetaData,
+    unit: ChangeUnit,
+    asked: Sequence[TargetColumn],
+    key_columns: Sequence[str],
+    *,
+    with_time: bool = False,
 ) -> WantedColumns | Rejected:
     """What to read of a file for these columns of the table. Rejected if names are ambiguous or a type does not fit.
+    `with_time`: the source's time of each change is needed.
 
     LakemirrorError `concurrent-commit` if the file has other columns than the planned ones.
     """
@@ -69,29 +77,21 @@ def wanted_columns(
     conversions: dict[str, tuple[Wanted, Conversion]] = {}
     for column in asked:
         each = held.get(column.name.lower())
-        if each is None:
+        if each is None or (each.column.table_type is None and each.column.unsupported is None):
             continue
-        if each.column.unsupported is not None:
+        if each.column.unsupported is not None or not fits(each.column.table_type or "", column.type):
             return _misfit(each.column, column, unit.name)
-        if each.column.table_type is None:
-            continue
-        if not fits(each.column.table_type, column.type):
-            return _misfit(each.column, column, unit.name)
-        int96 = each.column.table_type not in _NEVER_INT96 and any(
-            footer.schema.column(leaf).physical_type == "INT96"
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-        )
+        int96 = _is_int96(footer, each)
         conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
-    if marker is not None:
-        chosen[marker.place] = marker
-    if unchanged is not None:
-        chosen[unchanged.place] = unchanged
+    time = _time(found, footer) if with_time else None
+    chosen |= {each.place: each for each in (marker, unchanged, time and time[0]) if each is not None}
     if not chosen and found:
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
-        message = f"{unit.name}: {ROW_MARKER} is {marker.column.arrow_type}; it must be an integer or a string"
-        return Rejected("row-marker-invalid", message, unit.name, column=ROW_MARKER)
+        return _wrong(marker, unit.name, "row-marker-invalid", "an integer or a string")
+    if time is not None and not fits(time[0].column.table_type or "", "timestamp"):
+        return _wrong(time[0], unit.name, "type-unsupported", "a timestamp")
     read = tuple(chosen[place] for place in sorted(chosen))
     return WantedColumns(
         read,
@@ -101,6 +101,24 @@ def wanted_columns(
         marker,
         absent_key,
         unchanged,
+        time,
+    )
+
+
+def _time(found: Sequence[Wanted], footer: pq.FileMetaData) -> tuple[Wanted, Conversion] | None:
+    """The column of the source's times, of which those without a zone are UTC; None without one, or if all are NULL."""
+    held = next((each for each in found if each.column.name == SOURCE_TIME), None)
+    if held is None or (held.column.table_type is None and held.column.unsupported is None):
+        return None
+    calendar = calendar_of(footer.metadata)
+    return held, Conversion(held.column, "timestamp", calendar, _is_int96(footer, held), "UTC")
+
+
+def _is_int96(footer: pq.FileMetaData, each: Wanted) -> bool:
+    """True for times in an old form of Parquet."""
+    return each.column.table_type not in _NEVER_INT96 and any(
+        footer.schema.column(leaf).physical_type == "INT96"
+        for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
     )
 
 
@@ -140,6 +158,12 @@ def _misfit(found: FileColumn, column: TargetColumn, file: str) -> Rejected:
         return Rejected("type-unsupported", message, file, column=found.name)
     message = f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
     return Rejected("type-changed", message, file, column=found.name)
+
+
+def _wrong(found: Wanted, file: str, code: str, needed: str) -> Rejected:
+    """The error of a column of ours that has a type which it cannot have."""
+    name = found.column.name
+    return Rejected(code, f"{file}: {name} is {found.column.arrow_type}; it must be {needed}", file, column=name)
 
 
 def _can_mark(kind: pa.DataType) -> bool:

@@ -25,9 +25,9 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
-from lakemirror.engines.kernels.partial_rows import PartialRows, together
+from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.local_engine import LocalEngine
-from lakemirror.engines.net_effect import NetEffect
+from lakemirror.engines.net_effect import NetEffect, combined
 from lakemirror.engines.pipeline import Pipeline, TooManyKeys
 from lakemirror.engines.row_work import FILE, Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
@@ -35,10 +35,8 @@ from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
 from lakemirror.engines.units import (
-    KEPT,
     SMALL_BYTES,
     UNIT_BYTES,
-    UPDATE,
     DataFiles,
     Shared,
     TouchedFile,
@@ -134,8 +132,9 @@ class SparkEngine(Pipeline):
     @contextlib.contextmanager
     def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
         """All changes in memory, while the block runs; None if they are not few, or tasks do more with them than write:
-        they check constraints, and read the values of partial rows, which may be large."""
-        for_tasks = not self._few_bytes or work.partial or work.target.constraints
+        they check constraints, and read the values of partial rows and of soft deletes, which may be large."""
+        is_soft = work.ordering is not None and work.ordering.is_soft
+        for_tasks = not self._few_bytes or work.partial or is_soft or work.target.constraints
         yield None if for_tasks else self._here.read_small(work, shared, self._few_bytes)
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
@@ -194,7 +193,7 @@ class SparkEngine(Pipeline):
         with _spark_may_go():
             results = self._jobs.run_by_bucket(step, stages, buckets, partitions, tasks.fold_buckets, shared)
         self._raise_first(work, shared, results)
-        return _combined(work, results)
+        return combined(work, results)
 
     def fills_of(self, work: RowWork, shared: Shared, held: Any, partial: PartialRows, newest: pa.Table) -> FillRequest:
         """What tasks read for the rows that they write: values are not collected in the driver."""
@@ -228,26 +227,6 @@ def _spark_may_go() -> Iterator[None]:
         yield
     except ConnectionError as error:
         raise SparkGone(error) from error
-
-
-def _combined(work: RowWork, buckets: Sequence[tasks.FoldedKeys]) -> NetEffect:
-    """The net effect of all buckets together."""
-    flags = np.full(work.rows, KEPT, np.uint8)
-    parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for folded in buckets:
-        flags[folded.dropped] = 0
-        flags[folded.updates] = UPDATE
-        for number, deleted, updated in folded.files:
-            parts.setdefault(number, []).append((deleted, updated))
-    touched = {}
-    for number in sorted(parts):
-        deleted, updated = (np.sort(np.concatenate(rows)) for rows in zip(*parts[number], strict=True))
-        touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
-    partial = [folded.partial for folded in buckets if folded.partial is not None]
-    found = [folded.found for folded in buckets if folded.found is not None]
-    return NetEffect(
-        flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None
-    )  # fmt: skip
 
 
 def _key_width(target: Target) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,11 @@ import pyarrow as pa
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
+from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together, with_keys
-from lakemirror.engines.row_work import FILE, MARKER, NAMES, ROW
+from lakemirror.engines.row_work import MARKER, NAMES, PLACES, ROW
 from lakemirror.engines.spark.messages import dumps, loads, stream, unstream
-from lakemirror.engines.unit_kernels import Bad, kept_rows, named_errors
+from lakemirror.engines.unit_kernels import Bad, kept_rows, named_errors, no_old_rows, old_columns, with_places
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import rows_by_file
@@ -33,24 +34,6 @@ from lakemirror.keys.wanted_keys import is_among
 
 CHANGES, TABLE, FAILED = 0, 1, 2
 """Kinds of blobs: keys of changes, keys of the table's rows, a Rejected or LakemirrorError."""
-
-_PLACES = (FILE, ROW, MARKER, NAMES)
-
-
-class FoldedKeys(NamedTuple):
-    """The net effect of some buckets. All row numbers and positions ascend.
-
-    `dropped`: the positions of the changes that are not inserted. `updates`: of those that the change data feed shows
-    as updates. `files`: candidates with deleted rows: number, deleted rows, those of them that are updates. `partial`,
-    `found`: as of `NetEffect`.
-    """
-
-    dropped: np.ndarray
-    updates: np.ndarray
-    files: list[tuple[int, np.ndarray, np.ndarray]]
-    partial: PartialRows | None = None
-    found: pa.Table | None = None
-
 
 # The entry points, which `mapInArrow` calls with batches
 
@@ -69,7 +52,7 @@ def blobs(
         if isinstance(table, Rejected | LakemirrorError):
             yield _blob(0, FAILED, dumps(table))
             continue
-        bucket = key_bucket(table.select([name for name in table.column_names if name not in _PLACES]), buckets)
+        bucket = key_bucket(table.select([name for name in table.column_names if name not in PLACES]), buckets)
         order = np.argsort(bucket, kind="stable")
         ordered = table.take(whole_numbers(order)).combine_chunks()
         begins = np.flatnonzero(np.diff(bucket[order], prepend=-1))
@@ -106,9 +89,10 @@ def read_table_keys(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
 
     If nobody needs to know, all rows are live.
     """
-    target, columns = shared.target, shared.target.keys
+    target, columns = shared.target, old_columns(shared)
+    needs_live = target.feed or not target.vectors or shared.partial or shared.ordering is not None
     for file in unit.files:
-        deleted = deleted_rows(file.add, target) if target.feed or not target.vectors or shared.partial else None
+        deleted = deleted_rows(file.add, target) if needs_live else None
         footer = read_footer(file.add, target)
         parts = []
         for group in row_groups(file.add, target, None, footer)[unit.part :: unit.parts]:
@@ -117,8 +101,7 @@ def read_table_keys(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
                 for keys in rows_of(parquet, group, columns):
                     numbers = np.arange(begin, begin + keys.num_rows)
                     live = np.ones(len(numbers), np.int8) if deleted is None else ~np.isin(numbers, deleted)
-                    table = keys.append_column(FILE, pa.array(np.full(len(numbers), file.number, np.int32)))
-                    table = table.append_column(ROW, whole_numbers(numbers))
+                    table = with_places(shared, keys, file.number, numbers)
                     parts.append(table.append_column(MARKER, pa.array(live.astype(np.int8))))
                     begin += keys.num_rows
         if parts:
@@ -128,6 +111,9 @@ def read_table_keys(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
 def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Table]]) -> Iterator[FoldedKeys]:
     """The net effect of the keys of some buckets, and the rows of these keys in the table."""
     target, names = shared.target, list(shared.target.key_columns)
+    if shared.ordering is not None:
+        yield from _fold_ordered(shared, tables)
+        return
     dropped, updates = [], []
     deleted: dict[int, list[np.ndarray]] = {}
     updated: dict[int, list[np.ndarray]] = {}
@@ -168,6 +154,21 @@ def fold_buckets(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Ta
         _ascending(dropped), _ascending(updates), files,
         together(partial) if partial else None, pa.concat_tables(found) if found else None,
     )  # fmt: skip
+
+
+def _fold_ordered(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.Table]]) -> Iterator[FoldedKeys]:
+    """`fold_buckets` of a table with options of deletes or order, bucket by bucket."""
+    names = list(shared.target.key_columns)
+    assert shared.ordering is not None
+    for (bucket, kind), parts in tables.items():
+        if kind == CHANGES:
+            changes = pa.concat_tables(parts).sort_by(ROW)
+            old, of_table = no_old_rows(shared), tables.get((bucket, TABLE))
+            if of_table is not None:
+                old = pa.concat_tables(of_table)
+                hits = is_among(comparable(old.select(names)), comparable(changes.select(names)))
+                old = old.take(whole_numbers(hits[np.asarray(old[MARKER].combine_chunks())[hits] != 0]))
+            yield fold_ordered(shared.target, shared.ordering, changes, old)
 
 
 def check_rows(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,104 @@
+"""What options of deletes and order mean for one commit of the mirrored table (history.md, sections 1 and 2); pure.
+
+columns of the table ─▶ given: without ours ─▶ the batch ─▶ completed: with ours ─▶ ordered: what the row work does
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.schema import Column
+from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.engines.row_work import Ordering, RowWork
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
+from lakemirror.landing_zone.table_options import HARD, SOFT, TableOptions
+from lakemirror.mirror.next_batch import Batch
+from lakemirror.mirror.schema_evolution import stored_names
+
+DELETES_PROPERTY = "lakemirror.deletes"
+OWN_COLUMNS = (Column(DELETED, "boolean"), Column(DELETED_AT, "timestamp"))
+OWN_NAMES = frozenset(column.name for column in OWN_COLUMNS)
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """The options of one table. `columns`: all that it has before the batch. `may_have_dead`: it may have rows that are
+    deleted and stay.
+    """
+
+    options: TableOptions
+    columns: Sequence[Column]
+    may_have_dead: bool
+
+    @staticmethod
+    def of(options: TableOptions, snapshot: Snapshot | None, columns: Sequence[Column]) -> RowOptions | None:
+        """None for a table without such options. `snapshot`: of a table whose rows stay."""
+        if options.deletes == HARD and not options.sequence:
+            return None
+        dead = options.deletes == SOFT and snapshot is not None and _may_have_dead(snapshot)
+        return RowOptions(options, columns, dead)
+
+    @property
+    def given(self) -> Sequence[Column]:
+        """The columns that the publisher made."""
+        if self.options.deletes != SOFT:
+            return self.columns
+        return [column for column in self.columns if column.name not in OWN_NAMES]
+
+    def completed(self, batch: Batch) -> Batch:
+        """The batch with our columns, and append-only only if no insert can meet a row of its key."""
+        is_append = batch.append_only and not self.may_have_dead and not self.options.sequence
+        if self.options.deletes != SOFT:
+            return batch._replace(append_only=is_append)
+        by_name = {column.name: column for column in (*batch.columns, *OWN_COLUMNS)}
+        names = dict.fromkeys([*(column.name for column in self.columns), *by_name])
+        return batch._replace(append_only=is_append, columns=tuple(by_name[name] for name in names))
+
+    def ordered(self, work: RowWork) -> RowWork:
+        """The row work with these options. TableError `table-feature-unsupported` where a deleted row could not be
+        written again."""
+        target, options = work.target, self.options
+        if options.deletes == SOFT and target.unwritten:
+            column = target.unwritten[0]
+            message = f"{target.path}: column {column.name!r} has the type {column.type[:80]}, which lakemirror cannot "
+            raise TableError(
+                "table-feature-unsupported", f"{message}write again, and deleted rows stay", table=target.path,
+                column=column.name, hint="Drop the column, or declare other deletes than soft.",
+            )  # fmt: skip
+        names = {column.name.lower(): column.name for column in target.columns}
+        sequence = tuple(names[name.lower()] for name in options.sequence)
+        moment = time.time_ns() // 1000
+        return replace(work, ordering=Ordering(options.deletes, sequence, moment, bool(sequence) or self.may_have_dead))
+
+
+def configuration_with(
+    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], table: str
+) -> dict[str, str]:
+    """The table's properties with the record of its deletes. `before`: its properties where its rows stay.
+
+    TableError `deletes-mode-changed` for a table that keeps deleted rows and shall not any more.
+    """
+    if before.get(DELETES_PROPERTY) == SOFT != options.deletes:
+        message = f"{table}: deletes were soft and are now {options.deletes}, and the table holds deleted rows"
+        raise TableError("deletes-mode-changed", message, table=table)
+    if options.deletes == HARD and DELETES_PROPERTY not in configuration:
+        return dict(configuration)
+    return {**configuration, DELETES_PROPERTY: options.deletes}
+
+
+def _may_have_dead(snapshot: Snapshot) -> bool:
+    """False if the statistics of all data files say that no row is a deleted one."""
+    name = stored_names(snapshot.metadata.value).get(DELETED_AT)
+    return name is not None and any(_has_times(add, name) for add in snapshot.files.values())
+
+
+def _has_times(add: Action, name: str) -> bool:
+    rows, nulls = record_count(add), (parse_statistics(add).get("nullCount") or {}).get(name)
+    return rows is None or nulls != rows
+
+
+__all__ = ["DELETES_PROPERTY", "OWN_COLUMNS", "OWN_NAMES", "RowOptions", "configuration_with"]
