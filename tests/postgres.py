@@ -112,6 +112,16 @@ class Postgres:
         self.execute(f'create database "{name}"')
         return self.url(name)
 
+    def with_password(self, user: str, password: str, url: str) -> str:
+        """The URL of a database for a new owner of it all, who must give a password, which the URL does not hold."""
+        rules = self.data / "pg_hba.conf"
+        text = rules.read_text(encoding="utf-8")
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{text}", encoding="utf-8")
+        known = self.execute(f"select 1 from pg_roles where rolname = '{user}'")
+        role = f"{'alter' if known else 'create'} role {user} superuser login replication password '{password}'"
+        self.execute(role, "select pg_reload_conf()")
+        return self.url(url.rpartition("/")[2], user)
+
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Runs statements, each by itself; returns the rows of the last one."""
         return execute(self.url(database), *statements)

@@ -155,7 +155,7 @@ class DatabaseSettings:  # 26 fields: a field is the one place where a setting i
 
 
 @dataclass(frozen=True)
-class ProcessSettings:  # 13 fields: a field is the one place where a setting is declared
+class ProcessSettings:  # 14 fields: a field is the one place where a setting is declared
     """What a process has once: memory, caches, engines, Spark. In a service, no definition is read for it."""
 
     # the engine
@@ -175,6 +175,11 @@ class ProcessSettings:  # 13 fields: a field is the one place where a setting is
         "also the least that Spark's tasks do.",
     )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
+    share: bool = _setting(
+        False,
+        "Run this database together with other engines that share it: each table is applied by one of them, and the "
+        "tables of an engine that ends go to the others within 30 seconds.",
+    )
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
     key_index_bytes: int = _setting(
         4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."

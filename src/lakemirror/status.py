@@ -161,15 +161,25 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
     return written
 
 
+def write_tables(storage: Storage, path: str, tables: tuple[TableStatus, ...]) -> None:
+    """Writes the states of some tables, as `tables.json` has them. LakemirrorError `storage-unavailable`."""
+    storage.write(path, _tables_text(DatabaseStatus("", tables=tables)))
+
+
+def read_tables(storage: Storage, path: str) -> tuple[TableStatus, ...]:
+    """The states of tables in such a file; empty if there is none, or it is invalid."""
+    rows = _parse(_read(storage, path)).get("tables")
+    return tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+
+
 def read_status(storage: Storage) -> DatabaseStatus | None:
     """The status in the files; None if there are none, or they are invalid."""
-    replicator, tables = _parse(_read(storage, REPLICATOR)), _parse(_read(storage, TABLES))
+    replicator, tables = _parse(_read(storage, REPLICATOR)), read_tables(storage, TABLES)
     if not replicator and not tables:
         return None
-    rows = tables.get("tables")
     return DatabaseStatus(
         **_fields(replicator, _OF_REPLICATOR, ""),
-        tables=tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else (),
+        tables=tables,
         warnings=_warnings(replicator),
         process=_process(replicator.get("process")),
     )
@@ -391,7 +401,9 @@ __all__ = [
     "last_status",
     "parse_time",
     "read_status",
+    "read_tables",
     "render",
     "rewrite_status",
     "write_status",
+    "write_tables",
 ]

@@ -119,6 +119,54 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
     captured.finish()
     assert captured.said().count("its partitions changed") == 1
     assert [row["v"] for row in rows(tables / "parts")] == ["attached", "logged"]
+    execute(
+        url,
+        "begin; create table part5 (like parts including all); insert into part5 values (41, 'in one transaction'); "
+        "alter table parts attach partition part5 for values from (40) to (50); commit",
+    )
+    captured.finish()
+    assert [row["v"] for row in rows(tables / "parts")] == ["attached", "logged", "in one transaction"]
+
+
+@pytest.mark.full
+def test_a_table_that_was_refused_comes_back(captured: Captured) -> None:
+    """It lost its key while it was followed; once it has one again, it is loaded again, without `--reload`."""
+    url = captured.url
+    execute(url, "insert into two (id, v) values (1, 'first')")
+    captured.finish()
+    execute(url, "alter table two drop constraint two_pkey", "insert into two (id, v) values (2, 'not logged')")
+    captured.finish()
+    folder = captured.db / "Files/LandingZone/public.schema/two"
+    assert "capture-no-key" in state(folder) and '"stopped"' in state(folder)
+    assert [row["v"] for row in rows(captured.db / "Tables/public/two")] == ["first"]
+    execute(url, "alter table two add primary key (id)", "delete from two where id = 1")
+    captured.start()
+    captured.wait(lambda: (folder / "_capture.json").exists() and '"streaming"' in state(folder))
+    execute(url, "alter table two drop constraint two_pkey")
+    captured.end(signal.SIGTERM)
+    execute(url, "alter table two add primary key (id)", "insert into two (id) values (3)")
+    captured.finish()
+    captured.assert_equal()
+    assert "capture-no-key" not in state(folder)
+
+
+@pytest.mark.full
+def test_a_row_that_is_read_again(captured: Captured) -> None:
+    """Its key changes, its long value is not sent, and its date is infinite."""
+    url = captured.url
+    execute(
+        url,
+        "create table dated (id int primary key, d date, at timestamptz, n numeric(8,2), long text)",
+        "alter table dated alter column long set storage external",
+        "insert into dated values (1, 'infinity', '-infinity', 'NaN', repeat('x', 9000))",
+        "insert into dated values (2, '2020-01-01', now(), 1, 'y')",
+    )
+    captured.finish("--infinite", "null")
+    execute(url, "update dated set id = 10 where id = 1", "update dated set id = 20 where id = 2")
+    captured.finish("--infinite", "null")
+    found = rows(captured.db / "Tables/public/dated")
+    assert [found[0][name] for name in ("id", "d", "at", "n")] == [10, None, None, None]
+    assert len(found[0]["long"]) == 9000 and found[1]["id"] == 20
 
 
 def state(folder: Path) -> str:

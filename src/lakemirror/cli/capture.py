@@ -102,6 +102,27 @@ class Values:
     reload: Annotated[list[str] | None, typer.Option(help="Load a table again, or all; may be repeated.")] = None
 
 
+@dataclass(frozen=True)
+class Work:
+    """How long a capture runs, and what it does now and then."""
+
+    once: Annotated[bool, typer.Option("--once", help="End once everything is published that has happened so far.")] = (
+        False
+    )
+    cut: Annotated[
+        float,
+        typer.Option(help="Seconds between two cuts, at which all tables end at one transaction; 0: none.", min=0),
+    ] = 60.0
+    report: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two lines on stdout, each as of `capture status --json`; 0: none. The capture ends "
+            "when nobody reads them any more.",
+            min=0,
+        ),
+    ] = 0.0
+
+
 @app.command(FOLLOW, hidden=True)
 @with_groups
 def follow(
@@ -109,13 +130,7 @@ def follow(
     source: Source,
     values: Values,
     topics: Topics,
-    once: Annotated[
-        bool, typer.Option("--once", help="End once everything is published that has happened so far.")
-    ] = False,
-    cut: Annotated[
-        float,
-        typer.Option(help="Seconds between two cuts, at which all tables end at one transaction; 0: none.", min=0),
-    ] = 60.0,
+    work: Work,
     storage: StorageOptions = None,
 ) -> None:
     """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
@@ -127,22 +142,24 @@ def follow(
     Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():
+        from lakemirror.cli.capture_report import reported
         from lakemirror.publisher import Landing
         from lakemirror.publisher.capture.database_capture import Capture
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 
     if source.source.startswith("kafka://"):
-        _follow_topics(database, source, topics, once=once)
+        _follow_topics(database, source, topics, once=work.once)
         return
     options = options_of(source, values)
     use_java(find().home)
+    landing = Landing(database)
     with progress_bars() as show:
-        running = Capture(Landing(database), options, lambda text: typer.echo(text, err=True), show, cut=cut)
+        running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: running.stop())
-        with _recorded(database, options.name):
-            running.run(once=once)
+        with _recorded(database, options.name), reported(landing, options, work.report, running.stop):
+            running.run(once=work.once)
 
 
 @contextmanager

@@ -15,8 +15,6 @@ from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.capture.capture_options import CaptureOptions
-    from lakemirror.publisher.capture.capture_status import SlotView
     from lakemirror.publisher.capture.postgresql.source_check import Need
 
 Landed = Annotated[str, typer.Argument(help="The database that is captured into.", metavar="DATABASE")]
@@ -70,7 +68,9 @@ def status(
 
     Example: lakemirror capture status shop --from postgresql://shop@db/shop
     """
+    from lakemirror.cli.capture_report import slot_view
     from lakemirror.publisher import Landing
+    from lakemirror.publisher.capture.capture_options import CaptureOptions
     from lakemirror.publisher.capture.capture_status import capture_status
 
     landing = Landing(database)
@@ -82,7 +82,7 @@ def status(
             hint="Begin one: `lakemirror capture DB --from URL`.",
         )
     if source:
-        found = capture_status(landing, _slot(source, str(found["slot"])))
+        found = capture_status(landing, slot_view(CaptureOptions(source), str(found["slot"])))
     assert found is not None
     print(json.dumps(found, indent=1) if as_json else _text(found))
     if found["walStatus"] in ("lost", "gone") or any(each["phase"] == "stopped" for each in found["tables"]):
@@ -123,22 +123,6 @@ def drop(
 def _line(need: Need) -> str:
     where = f"{need.table}: " if need.table and not need.what.startswith(need.table) else ""
     return printable(f"{'advice' if need.is_advice else 'needed'}: {where}{need.what}") + f"\n    {need.statement}"
-
-
-def _slot(source: str, name: str) -> SlotView:
-    from lakemirror.publisher.capture.capture_options import CaptureOptions
-    from lakemirror.publisher.capture.capture_status import SlotView
-    from lakemirror.publisher.capture.postgresql.slot import read_slot
-    from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
-
-    options: CaptureOptions = CaptureOptions(source)
-    with connected(options) as connection, failing(options):
-        found = read_slot(connection, name)
-        row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
-    now = int(row[0]) if row else 0
-    if found is None:
-        return SlotView("gone", 0, now, False)
-    return SlotView(found.wal_status, found.kept_back, now, found.active)
 
 
 def _text(found: dict[str, Any]) -> str:

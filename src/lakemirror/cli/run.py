@@ -23,6 +23,10 @@ def run(
         str,
         typer.Option(metavar="HOST:PORT", help="Answer /metrics, /livez, /readyz there: 127.0.0.1:9464."),
     ] = "",
+    share: Annotated[
+        bool,
+        typer.Option("--share", help="Run it together with other engines that are started with --share."),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
 ) -> None:
     """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then wait a few seconds for running commits.
@@ -36,6 +40,8 @@ def run(
     Example: lakemirror run shop --log-format json
 
     Example: lakemirror run shop --listen 127.0.0.1:9464
+
+    Example: lakemirror run s3://lake/shop --share
     """
     with importing():
         from lakemirror.api import MirroredDatabase
@@ -48,7 +54,7 @@ def run(
         said.stopped("stopped; running commits did not end in time and were cancelled")
 
     try:
-        opened = MirroredDatabase(database, **engine.settings)
+        opened = MirroredDatabase(database, **(engine.settings | ({"share": True} if share else {})))
         said.started(opened.settings)
         if listen:
             from lakemirror.cli.run_listener import listen as answer

@@ -169,13 +169,13 @@ class _TextLines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """One object a line: time, level, message, and database and table where the message has them."""
+    """One object a line: time, level, message, and database, table and capture where the message has them."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": utc_time(record), "level": record.levelname.lower(), "message": _message(record),
         }  # fmt: skip
-        line.update({name: getattr(record, name) for name in ("database", "table") if hasattr(record, name)})
+        line.update({name: getattr(record, name) for name in ("database", "table", "capture") if hasattr(record, name)})
         return json.dumps(line)
 
 

@@ -60,7 +60,7 @@ class IdleTime:
             names = {target: name for name, target in scheduler.targets().items()}
             found.append(self._maintenance.step(names, lambda target: scheduler.paused(names[target])))
         if settings.verify_idle and verify:
-            tables = list(scheduler.zone.tables)
+            tables = [name for name in scheduler.zone.tables if scheduler.owns(name)]
             found.append(str(self._verification.verify_step(tables, settings.default_schema) or ""))
         now = time.monotonic()
         if any(found):

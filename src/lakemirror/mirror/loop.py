@@ -41,6 +41,8 @@ from lakemirror.storage.folder_watch import NotWatched
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakemirror.mirror.engine_group import EngineGroup
+
 log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
@@ -113,6 +115,7 @@ class Runner:
         self._not_watched = watchable if isinstance(watchable, NotWatched) else None
         self._folder = None if isinstance(watchable, NotWatched) else watchable
         before = last_status(storage)
+        self._group = self._new_group() if self.settings.share else None
         self._scheduler = self._new_scheduler(spark, before.tables)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri, self._executions.maintained)
         self._idle_time = IdleTime(
@@ -121,7 +124,7 @@ class Runner:
         )  # fmt: skip
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
-        self._writer = StatusWriter(storage, before)
+        self._writer = StatusWriter(storage, before, self._group)
         self._begun = time.monotonic()
         self._errors: dict[str, LakemirrorError] = {}  # of what failed last time, by its name in the queue
         self._failures: Counter[str] = Counter()  # in a row
@@ -149,6 +152,8 @@ class Runner:
         """Begins to apply, in the threads of the queue. Errors as in `run`."""
         require_zone(self._storage)
         self._storage.probe()
+        if self._group is not None:
+            self._group.start()
         self._say_unknown_settings()
         reason = self._not_watched or (self._folder and self._shared.watch.follow(self._folder, self._told))
         if reason:
@@ -175,6 +180,8 @@ class Runner:
         finally:
             self._write("Stopped")
             self._executions.close()
+            if self._group is not None:
+                self._group.leave()
 
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads still work: for a process that ends without waiting for them.
@@ -348,8 +355,13 @@ class Runner:
             partial(self._start_spark, self.settings),
             spark=spark,
             tables=tables,
-            in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
+            in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped, self._group),
         )
+
+    def _new_group(self) -> EngineGroup:
+        from lakemirror.mirror.engine_group import EngineGroup  # here, since most databases have one engine
+
+        return EngineGroup(self._storage, on_change=lambda: self._shared.queue.wake(self._lane, ZONE, STATUS))
 
     def _say_unknown_settings(self) -> None:
         warnings = setting_warnings(self._storage, self._warnings_of)

@@ -41,6 +41,8 @@ from lakemirror.storage.connections import cache_on_disk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakemirror.mirror.engine_group import EngineGroup
+
 log = logging.getLogger("lakemirror")
 
 LONGEST_LOOK = 60.0  # seconds after which nobody waits for a look at one table any more
@@ -57,12 +59,14 @@ class InQueue(NamedTuple):
     """How the tables of a database are in a queue that others share.
 
     `gather`: seconds after a commit in which a table is not touched. `on_step` is called after each step that changed a
-    table's state; it gets whether that was a commit.
+    table's state; it gets whether that was a commit. `group`: the engines that share the database; None: this one has
+    all tables.
     """
 
     queue: ApplyQueue
     gather: float = 0.0
     on_step: Callable[[bool], None] = lambda was_commit: None
+    group: EngineGroup | None = None
 
 
 class _Rest(NamedTuple):
@@ -110,7 +114,7 @@ class Scheduler:
         self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
         self._in_queue = in_queue or InQueue(ApplyQueue())
-        self._queue = self._in_queue.queue
+        self._queue, self._group = self._in_queue.queue, self._in_queue.group
         self._owns_queue = in_queue is None
         self._lane = self._queue.add(
             self._step, commits=settings.parallel_tables, computes=not storage.capabilities.waits
@@ -145,24 +149,33 @@ class Scheduler:
         self._rivals = collisions(self.zone, self._settings.default_schema)
         changed = []
         for name, folder in self.zone.tables.items():
-            if not self._rests(name, folder):
+            if (self._group is None or self._group.owns(name)) and not self._rests(name, folder):
                 changed.append(name)
                 self._listed[name] = folder
                 if self._touched.get(name, -math.inf) >= begun:  # looked at last: an event may come at any moment
                     self._listed.pop(name, None)
         self._queue.wake(self._lane, *changed)
-        at_work: list[Any] = self._queue.all_at_work(self._lane)
-        self.dropped.step(self.zone, self.tables, at_work, self._settings.default_schema)
+        if self._group is None or self._group.leads:
+            at_work: list[Any] = self._queue.all_at_work(self._lane)
+            self.dropped.step(self.zone, self.tables, at_work, self._settings.default_schema)
+        else:
+            self.dropped.due = math.inf
         self._forget()
 
     def touch(self, name: TableName) -> bool:
         """Something has happened in a table's folder: it is looked at. False for a table that was never listed."""
         if name not in self.zone.tables:
             return False
+        if not self.owns(name):
+            return True
         self._touched[name] = time.monotonic()
         self._listed.pop(name, None)
         self._queue.wake(self._lane, name)
         return True
+
+    def owns(self, name: TableName) -> bool:
+        """True where this engine applies the table's changes, and no other that shares the database."""
+        return self._group is None or self._group.owns(name)
 
     def wait(self, timeout: float | None = None, within: float = 0.0) -> bool:
         """Waits until no table has a step, or is due within so many seconds; False after the timeout.
@@ -227,6 +240,8 @@ class Scheduler:
     def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""
         before = self.states.get(name)
+        if self._group is not None and not self._group.owns(name):
+            return Again()
         again = self._look(name) if plan is None else self._commit(name, plan)
         if self.states.get(name) is not before:
             self._in_queue.on_step(plan is not None)
@@ -372,9 +387,12 @@ class Scheduler:
         return entry.modified if entry is not None else -1
 
     def _forget(self) -> None:
-        """Forgets the tables whose folder is gone."""
+        """Forgets the tables whose folder is gone, and those that are another engine's now."""
         zone = self.zone
-        for name in set(self.states) - set(zone.tables):
+        gone = set(self.states) - set(zone.tables)
+        if self._group is not None:
+            gone.update(name for name in self.states if not self._group.owns(name))
+        for name in gone:
             schema = next((error for path, error in zone.errors.items() if name.folder.startswith(f"{path}/")), None)
             if schema is not None:
                 self.tables.unlisted(name, schema)

@@ -20,6 +20,7 @@ from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.declared_readers import DeclaredReaders
+from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
 from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
@@ -35,8 +36,9 @@ _WRITE_SHARE = 10.0  # pause after the status was written, as a multiple of how 
 class StatusWriter:
     """Writes the status files when something changed, and regularly as a heartbeat."""
 
-    def __init__(self, storage: Storage, before: monitoring.DatabaseStatus) -> None:
-        """`before`: what an earlier process wrote."""
+    def __init__(self, storage: Storage, before: monitoring.DatabaseStatus, group: EngineGroup | None = None) -> None:
+        """`before`: what an earlier process wrote. `group`: the engines that share the database: each writes the states
+        of its tables beside, and the one that leads writes the status of all."""
         self.setting_warnings: list[Warned] = []
         self.verification_warnings: list[Warned] = []
         self.is_late = False  # a change is not written yet
@@ -55,12 +57,17 @@ class StatusWriter:
         self._absent: tuple[TableStatus, ...] = ()
         self._tables: tuple[TableStatus, ...] = ()
         self._not_before = 0.0
+        self._group = group
+        self._part: tuple[TableStatus, ...] | None = None  # what this engine wrote last of its own tables
+        self._part_at = -math.inf
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
     ) -> None:
         """Never raises. A failed write is repeated next time, and logged once."""
         try:
+            if self._group is not None and not self._leads(self._group, scheduler, status):
+                return
             if self._write(status, scheduler, readers, error):
                 self._said = ""
         except Exception as failure:
@@ -118,6 +125,22 @@ class StatusWriter:
         self._has_folder, self._missed_since = True, None
         ended = time.monotonic()
         self._not_before = ended + _WRITE_SHARE * (ended - moment)
+        return True
+
+    def _leads(self, group: EngineGroup, scheduler: Scheduler, status: str) -> bool:
+        """Writes the states of this engine's tables beside. True where it also writes the status of all: then it has
+        taken the states of the others."""
+        own = tuple(self._status_of(name, state) for name, state in list(scheduler.states.items()))
+        moment, ends = time.monotonic(), status == "Stopped"
+        self.is_late = own != self._part
+        if self.is_late and group.is_settled and (ends or moment - self._part_at >= _AT_WORK):
+            monitoring.write_tables(self._storage, status_of(group.id), own)
+            self._part, self._part_at, self.is_late = own, moment, False
+        if not group.leads or (ends and len(group.members) > 1):
+            self._written = None  # another one writes it
+            return False
+        for path in group.news():
+            scheduler.tables.take(monitoring.read_tables(self._storage, path))
         return True
 
     def _status_of_all(

@@ -77,6 +77,11 @@ class TableStates:
         self._before[name] = table_status(name, self.by_name.pop(name))
         self._absent = None
 
+    def take(self, rows: Iterable[TableStatus]) -> None:
+        """Takes what another engine says of its tables."""
+        self._before.update((TableName(row.schema, row.table), row) for row in rows)
+        self._absent = None
+
     def retain(self, is_to_keep: Callable[[TableName], bool]) -> None:
         """Keeps the last status of these tables, from before they were looked at or after their folder was gone."""
         self._before = {name: row for name, row in self._before.items() if is_to_keep(name)}

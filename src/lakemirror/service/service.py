@@ -25,6 +25,7 @@ from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.token_endpoints import TOKEN, Authority, is_authority
 from lakemirror.service.auth.tokens import Tokens
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Limits
@@ -103,22 +104,26 @@ class Service:
         self.tokens = Tokens(self._own / "keys", options.token_lifetime)
         self.registry = FolderRegistry(self.root, lambda name: self.principals.by_name(name) is not None)
         self.host = EngineHost()
+        self.captures = CaptureHost(self._own)
         self.registry.on_published(self.host.wake)
         self.failures = FailureLimit()
         self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url, self.failures)
         limits = options.limits
         paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
-        self._metrics = ServiceMetrics(version(), self.registry, self.host)
+        self._metrics = ServiceMetrics(version(), self.registry, self.host, self.captures)
         self._audit = AuditLog(self._own / "audit.log")
         self.under_way = UnderWay(limits)
         counting = CountingAuthenticator(self.authenticator, self.under_way)
-        rest = Rest(self.registry, self.host, counting, self.base_url, paging, limits, self.has_room)
+        rest = Rest(
+            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room
+        )  # fmt: skip
         authority = Authority(
             self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way
         )
         operating = Operating(
-            self.registry, self.host, self.authenticator, self._metrics, self.has_room, self.under_way, self.base_url
-        )
+            self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
+            self.base_url,
+        )  # fmt: skip
         links = FileLinks(self.tokens.derived_key("links"))
         sharing = Sharing(
             self.registry, self.authenticator, self.principals, self.under_way, self.base_url, paging, links, limits
@@ -166,6 +171,7 @@ class Service:
             tls = tls_context(certificate)
         await self._listener.listen(self.options.host, self.options.port, tls)
         self.host.follow(self.registry.all_databases())
+        self.captures.follow(self.registry.all_databases())
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> bool:
@@ -175,11 +181,13 @@ class Service:
         if self._following is not None:
             self._following.cancel()
         engines = asyncio.create_task(asyncio.to_thread(self.host.shutdown, FINISH + APPLIES))
+        captures = asyncio.create_task(asyncio.to_thread(self.captures.shutdown, FINISH))
         deadline = time.monotonic() + FINISH
         while (self.under_way.total or self._listener.is_busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._listener.end(1.0)
         ended = await engines
+        await captures
         self._held.close()
         return ended
 
@@ -283,9 +291,10 @@ class Service:
     def _look(self) -> None:
         self.registry.look()
         self.host.follow(self.registry.all_databases())
+        self.captures.follow(self.registry.all_databases())
         for database in self.registry.doomed():
             self.host.stop(database.id)
-            if self.host.wait_stopped(database.id, 0.0):
+            if self.host.wait_stopped(database.id, 0.0) and self.captures.has_ended(database.id):
                 self.registry.bury(database)
         self.registry.sweep(time.time())
 

@@ -18,6 +18,7 @@ from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles, partit
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.row_markers import INSERT, NEVER_COLUMNS, ROW_MARKER, UNCHANGED, UPSERT, column_names
+from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.storage import Entry, Storage
@@ -83,6 +84,18 @@ def applied_in_order(
         raise FilesGone(f"{count - len(found)} of {count} applied files are gone (retention, or deleted)")
     found.sort()
     return [AppliedFile(known[path], partition, number, path[len(home) + 1 :]) for partition, number, path in found]
+
+
+def since(files: Sequence[AppliedFile], begin: int | None, metadata: TableMetadata, mode: str) -> list[AppliedFile]:
+    """The files from number `begin` on, of which a history table is made. NotComparable where they do not show its
+    rows."""
+    if begin is None:
+        raise NotComparable("its log does not show which files are in it, or an earlier table folder's are, too")
+    if begin > 1 and mode == SCD2:
+        raise NotComparable(f"it began at file {begin}, with versions of the rows that were there before")
+    if begin > 1 and (metadata.partitioned or is_any_order(metadata)):
+        raise NotComparable(f"it began at file {begin} in the order of arrival, which the archive does not show")
+    return [file for file in files if begin == 1 or file.number >= begin]
 
 
 def is_any_order(metadata: TableMetadata) -> bool:

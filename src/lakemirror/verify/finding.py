@@ -23,6 +23,7 @@ _KEYS = (
     "TABLE`, or delete the table folder and publish it again."
 )
 _POSITION = "Do not let `run` go on. Restore the log from a backup, or delete the table folder and publish it again."
+_BEHIND = "Move the history table away: its history begins again with the next change."
 
 KINDS: dict[str, tuple[str, str]] = {
     # the log
@@ -55,6 +56,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "verify-position-differs": (ERROR, _POSITION),
     "verify-position-back": (ERROR, _POSITION),
     "verify-position-ahead": (ERROR, _POSITION),
+    "verify-position-behind": (ERROR, _BEHIND),
     "verify-applied-twice": (ERROR, _POSITION),
     "verify-applied-gap": (ERROR, _POSITION),
     "verify-identity-foreign": (ERROR, "Put _mirror.json back, or delete the table folder and publish it again."),

@@ -29,9 +29,32 @@ class Folder:
     quarantined: Collection[int] = ()
 
 
-def check_positions(state: Replay, table: str, folder: Folder | None) -> list[Finding]:
-    """Findings about the position; `folder` None: the landing zone has no folder of this table."""
-    return list(_findings(state, table, folder))
+def check_positions(state: Replay, table: str, folder: Folder | None, *, begins_later: bool = False) -> list[Finding]:
+    """Findings about the position; `folder` None: the landing zone has no folder of this table. `begins_later`: files
+    that were applied before the table began are not missing in it."""
+    return list(_findings(state, table, folder, begins_later))
+
+
+def check_not_behind(state: Replay, mirrored: Replay, table: str) -> list[Finding]:
+    """A finding where a history table lacks files that its mirrored table has: they may be archived, and lost to it.
+
+    `mirrored` must have been read before `state`.
+    """
+    mine, its = position_of(state), position_of(mirrored)
+    if mine is None or its is None or mine.identity != its.identity or mine.number >= its.number:
+        return []
+    message = f"its position is {mine.number}, that of the mirrored table {its.number}"
+    return [Finding("verify-position-behind", table, message)]
+
+
+def begin_of(state: Replay) -> int | None:
+    """The number of the first file that is in the table; None where that is not known, or where rows of an earlier
+    table folder are in it too."""
+    positions = [parse_app_id(app, number) for app, number in state.transactions.items()]
+    manifests = [manifest for commit in state.commits if (manifest := _manifest(commit)) is not None]
+    if len([each for each in positions if each is not None]) != 1 or not manifests or state.commits[0].version:
+        return None
+    return manifests[0].first
 
 
 def position_of(state: Replay) -> Position | None:
@@ -39,7 +62,7 @@ def position_of(state: Replay) -> Position | None:
     return current_position(state.transactions)
 
 
-def _findings(state: Replay, table: str, folder: Folder | None) -> Iterator[Finding]:
+def _findings(state: Replay, table: str, folder: Folder | None, begins_later: bool) -> Iterator[Finding]:
     position = position_of(state)
     if position is None:
         yield Finding(
@@ -49,7 +72,8 @@ def _findings(state: Replay, table: str, folder: Folder | None) -> Iterator[Find
     applied = [(commit, manifest) for commit in state.commits if (manifest := _manifest(commit)) is not None]
     ours = [(commit, manifest) for commit, manifest in applied if manifest.identity == position.identity]
     yield from _each_commit(applied, table)
-    yield from _order(ours, table, _set_aside(folder, position))
+    begin = ours[0][1].first if ours and begins_later else 1
+    yield from _order(ours, table, _set_aside(folder, position), begin)
     if ours:
         yield from _last(ours[-1][1], position, table)
     yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
@@ -89,9 +113,11 @@ def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
     return set(folder.quarantined)
 
 
-def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None) -> Iterator[Finding]:
-    """Checks that every number is covered once: a manifest begins where the one before ends."""
-    before = 0
+def _order(
+    applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None, begin: int
+) -> Iterator[Finding]:
+    """Checks that every number from `begin` on is covered once: a manifest begins where the one before ends."""
+    before = begin - 1
     begun = False
     for commit, manifest in applied:
         place = f"_delta_log/{commit.version:020}.json"

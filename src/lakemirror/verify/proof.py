@@ -36,7 +36,7 @@ from lakemirror.verify.comparison import Side, choose, compare
 from lakemirror.verify.finding import Finding, Report, TableReport, capped, is_refused
 from lakemirror.verify.key_columns import check_key_columns
 from lakemirror.verify.log_replay import Replay, real_path, replay
-from lakemirror.verify.positions import Folder, check_positions, position_of
+from lakemirror.verify.positions import Folder, begin_of, check_not_behind, check_positions, position_of
 from lakemirror.verify.row_store import RowStore, buckets_for
 from lakemirror.verify.source_rows import Source
 from lakemirror.verify.vectors import shared
@@ -87,7 +87,11 @@ def verify_database(
         )
     reports = []
     for name in chosen.values():
-        reports.append(verify_table(storage, name, options, default_schema=default_schema, progress=progress))
+        for history in (None, *_histories(storage, name)):
+            report = verify_table(
+                storage, name, options, default_schema=default_schema, progress=progress, history=history
+            )
+            reports.append(report)
     return Report(tuple(reports))
 
 
@@ -98,25 +102,33 @@ def verify_table(
     *,
     default_schema: str = "",
     progress: Progress | None = None,
+    history: HistoryOptions | None = None,
 ) -> TableReport:
-    """The report of one table. What cannot be read is a finding; the table raises no error."""
+    """The report of one table. What cannot be read is a finding; the table raises no error.
+
+    `history`: that history table of the table folder, instead of the mirrored table.
+    """
     options = options or Options()
     begun = time.monotonic()
-    target = place(storage.uri(name.target(default_schema)))
-    table = str(name)
+    subject = name if history is None else TableName(name.schema, history.table(name.table))
+    mirrored, target = (place(storage.uri(each.target(default_schema))) for each in (name, subject))
+    table = str(subject)
     folder = _folder(storage, name)
     try:
+        least = None if history is None else replay(mirrored, table)  # history tables are committed first
         state = replay(target, table)
     except _READING as error:
         code = "verify-impossible" if is_refused(error) else "verify-log-unreadable"
         finding = Finding(code, table, str(error), "_delta_log")
         return TableReport(table, findings=(finding,), seconds=time.monotonic() - begun)
     if state is None:
-        gone = folder is not None and bool(folder.processed)
+        gone = folder is not None and bool(folder.processed) and history is None
         message = "files were applied, and the Delta table is gone"
         findings = (Finding("verify-log-unreadable", table, message, "_delta_log"),) if gone else ()
         return TableReport(table, findings=findings, seconds=time.monotonic() - begun)
-    proof = _TableProof(storage, name, target, state, folder, options, progress)
+    proof = _TableProof(storage, _Subject(name, table, history), target, state, folder, options, progress)
+    if least is not None:
+        proof.findings += check_not_behind(state, least, table)
     proof.run()
     return TableReport(
         table, state.version, len(state.files), proof.rows, proof.compared_rows, capped(proof.findings),
@@ -124,26 +136,35 @@ def verify_table(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """What is verified: a mirrored table, or one of its history tables. `name`: of the table folder. `table`: as
+    reports name it."""
+
+    name: TableName
+    table: str
+    history: HistoryOptions | None
+
+
 class _TableProof:
     """The verification of one table at one version."""
 
     def __init__(
-        self, storage: Storage, name: TableName, place: Place, state: Replay, folder: TableFolder | None,
+        self, storage: Storage, subject: _Subject, place: Place, state: Replay, folder: TableFolder | None,
         options: Options, progress: Progress | None,
     ) -> None:  # fmt: skip
         self.findings: list[Finding] = list(state.findings)
         self.rows = 0
         self.compared_rows: int | None = None
-        self._storage, self._name, self._place, self._state = storage, name, place, state
+        self._storage, self._name, self._place, self._state = storage, subject.name, place, state
         self._folder, self._options, self._progress = folder, options, progress
-        self._table = str(name)
-        self._history: HistoryOptions | None = None
+        self._table, self._history = subject.table, subject.history
         self._columns: tuple[TableColumn, ...] = ()
         self._threads = options.threads or os.cpu_count() or 1
 
     def run(self) -> None:
         known = _known(self._storage, self._folder)
-        self.findings += check_positions(self._state, self._table, known)
+        self.findings += check_positions(self._state, self._table, known, begins_later=self._history is not None)
         self.findings += shared(self._state.files, self._table)
         try:
             self._columns = table_columns(self._state.metadata)
@@ -240,12 +261,14 @@ class _TableProof:
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
         changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
         keys = metadata.key_columns or self._keys()
+        if self._history is not None:
+            files = archived_files.since(files, begin_of(self._state), metadata, self._history.mode)
         archive = Archive(self._storage, metadata, files, self._columns, keys, changed, self._history)
         return archive_side(archive, self._note, self._archived)
 
     def _source(self) -> Side | None:
         source = self._options.source
-        if source is None:
+        if source is None or self._history is not None:
             return None
         try:
             types = {column.name: column.type for column in self._columns if column.type is not None}
@@ -306,6 +329,13 @@ def _folder(storage: Storage, name: TableName) -> TableFolder | None:
         return scan_table(storage, name)
     except (OSError, LakemirrorError):
         return None
+
+
+def _histories(storage: Storage, name: TableName) -> tuple[HistoryOptions, ...]:
+    folder = _folder(storage, name)
+    with contextlib.suppress(OSError, LakemirrorError):  # what is wrong with it, `check` says
+        return () if folder is None else _metadata(storage, folder).options.history
+    return ()
 
 
 def _known(storage: Storage, folder: TableFolder | None) -> Folder | None:

@@ -86,6 +86,7 @@ TABLE: dict[str, tuple[Any, Mapping[str, str]]] = {
     "memory": (10_000_000_000_000, NOT_IN_A_FILE),
     "spark_from_bytes": (1, NOT_IN_A_FILE),
     "parallel_tables": (1000, NOT_IN_A_FILE),
+    "share": (True, NOT_IN_A_FILE),
     "key_index": (False, NOT_IN_A_FILE),
     "key_index_bytes": (1, NOT_IN_A_FILE),
     "store_cache_bytes": (1, NOT_IN_A_FILE),

@@ -65,7 +65,8 @@ class TableState:
     """`_capture.json` of a table folder: the phase of a table, which its files alone do not tell.
 
     `start`: events whose transaction was committed behind this position count; the load holds all before it.
-    `errors`: the code and the message of what stopped the table. `form`: of the source's table that was loaded.
+    `error_code`, `error_message`: what stopped the table; `refused`: that was seen in the source's catalog, and the
+    table is loaded again once it is gone. `form`: of the source's table that was loaded.
     """
 
     source: str
@@ -76,6 +77,7 @@ class TableState:
     error_code: str = ""
     error_message: str = ""
     form: dict[str, Any] | None = None
+    refused: bool = False
 
 
 def stopped(state: TableState, error: LakemirrorError) -> TableState:

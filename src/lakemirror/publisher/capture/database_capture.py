@@ -22,6 +22,7 @@ from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import (
     LOADING,
+    STOPPED,
     STREAMING,
     CaptureState,
     FilePosition,
@@ -155,9 +156,13 @@ class Capture:
             error = tables.refused.get(table.key)
             state = table.state or TableState(SOURCE, self._options.name, LOADING)
             if error is not None:
-                marked = stopped(state, error)
-            elif table.name in self._reload or (table.phase == STREAMING and table.key not in published):
-                marked = replace(state, phase=LOADING, error_code="", error_message="")
+                marked = replace(stopped(state, error), refused=state.refused or state.phase != STOPPED)
+            elif (
+                table.name in self._reload
+                or (table.phase == STREAMING and table.key not in published)
+                or (table.phase == STOPPED and state.refused)
+            ):
+                marked = replace(state, phase=LOADING, error_code="", error_message="", refused=False)
             elif table.phase == STREAMING:
                 marked = self._in_form(table, state)
             else:
@@ -283,7 +288,11 @@ class Capture:
         state = self._state(now.tables)
         shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
         found = self._cuts.counting(shapes.found)
-        handler = ChangeHandler(now.streams, shapes.shape_of, found, state, self._stop, self._is_loaded_again)
+
+        def again(table: Table, error: LakemirrorError) -> bool:
+            return self._is_loaded_again(now.tables[table], error)
+
+        handler = ChangeHandler(now.streams, shapes.shape_of, found, state, self._stop, again)
         handler.may_confirm = not wanted
         until = None if self._until is None else max(self._until, now.source.log.mark())
         done = threading.Event()
@@ -326,11 +335,12 @@ class Capture:
             state.said = before["position"]
         return state
 
-    def _is_loaded_again(self, table: Table, error: LakemirrorError) -> bool:
-        """True where the table is loaded again because its columns changed: once for each change."""
-        if error.code != SCHEMA_CHANGED or self._options.after_ddl == "ignore" or error.message in self._reloaded:
+    def _is_loaded_again(self, table: CapturedTable, error: LakemirrorError) -> bool:
+        """True where the table is loaded again because its columns changed: once for each change of each form."""
+        seen = f"{table.source.form} {error.message}"
+        if error.code != SCHEMA_CHANGED or self._options.after_ddl == "ignore" or seen in self._reloaded:
             return False
-        self._reloaded.add(error.message)
+        self._reloaded.add(seen)
         self._tell(f"{error.message}; the table is loaded again")
         self._again.set()
         return True

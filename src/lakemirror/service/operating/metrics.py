@@ -8,7 +8,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.host import EngineHost
+from lakemirror.service.operating.capture_metrics import CaptureMetrics
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics, as_utf8
@@ -21,7 +23,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class ServiceMetrics:
     """Every metric of one service. What is counted about requests is counted by one thread, the event loop's."""
 
-    def __init__(self, version: str, registry: FolderRegistry, host: EngineHost) -> None:
+    def __init__(self, version: str, registry: FolderRegistry, host: EngineHost, captures: CaptureHost) -> None:
         """`version`: the one that runs."""
         own = CollectorRegistry()
         Gauge("lakemirror_build_info", "The version that runs.", ["version"], registry=own).labels(version).set(1)
@@ -29,6 +31,7 @@ class ServiceMetrics:
         staged.set_function(lambda: _size(registry.staging))
         ProcessCollector(registry=own)
         own.register(TableMetrics(lambda: _seen(registry, host)))
+        own.register(CaptureMetrics(registry, captures))
         self._requests = Counter(
             "lakemirror_http_requests", "Requests that were answered.", ["plane", "operation", "status"], registry=own
         )

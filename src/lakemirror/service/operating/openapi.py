@@ -16,6 +16,7 @@ _MEANINGS = {
     "413": "The request is too large.",
     "429": "Too many requests are under way.",
     "501": "Not supported.",
+    "503": "The source of a capture does not answer.",
 }
 
 
@@ -75,9 +76,8 @@ def _json(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
-def _parameter(name: str, guid: bool = False) -> dict[str, Any]:
+def _parameter(name: str, text: str, guid: bool = False) -> dict[str, Any]:
     kind = {"type": "string", "format": "uuid"} if guid else {"type": "string"}
-    text = "The id of the mirrored database." if guid else "The id or the name of the workspace."
     return {"name": name, "in": "path", "required": True, "description": text, "schema": kind}
 
 
@@ -98,11 +98,19 @@ _PARTS = _object("parts", parts={"type": "array", "items": _PART})
 _NAME = {"type": "string", "minLength": 1, "maxLength": 123}
 _DESCRIPTION = {"type": "string", "maxLength": 256}
 _STATES = ["Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped"]
+_TEXTS = {"type": "array", "items": _TEXT}
+_CAPTURE: dict[str, Any] = {
+    "source": _TEXT, "passwordFrom": {"type": "object", "properties": {"file": _TEXT, "environment": _TEXT}},
+    "tables": _TEXTS, "exclude": _TEXTS, "insertOnly": _TEXTS, "flat": {"type": "boolean"}, "numeric": _TEXT,
+    "renames": {"type": "object", "additionalProperties": _TEXT}, "infinite": {"enum": ["null"]},
+    "afterDdl": {"enum": ["reload", "ignore"]}, "cutSeconds": {"type": "number", "minimum": 0},
+}  # fmt: skip
 _SHORT_ERROR = _object("errorCode message", errorCode=_TEXT, message=_TEXT)
 
 _PARAMETERS = {
-    "workspaceId": _parameter("workspaceId"),
-    "mirroredDatabaseId": _parameter("mirroredDatabaseId", guid=True),
+    "workspaceId": _parameter("workspaceId", "The id or the name of the workspace."),
+    "mirroredDatabaseId": _parameter("mirroredDatabaseId", "The id of the mirrored database.", guid=True),
+    "captureName": _parameter("captureName", "The name of the capture."),
 }
 
 _SCHEMAS: dict[str, Any] = {
@@ -139,6 +147,13 @@ _SCHEMAS: dict[str, Any] = {
         ),
     ),
     "TablesMirroringStatus": _list_of("TableStatus", "data"),
+    "CaptureRequest": _object("source", **_CAPTURE),
+    "Capture": _object(
+        "name source state restarts", name=_TEXT, **_CAPTURE, restarts=_WHOLE, error=_SHORT_ERROR,
+        state={"enum": ["Starting", "Running", "Waiting", "Stopping"]}, status={"type": ["object", "null"]},
+    ),
+    "Captures": _list_of("Capture"),
+    "ReloadRequest": _object("tables", tables=_TEXTS),
 }  # fmt: skip
 
 __all__ = ["description"]

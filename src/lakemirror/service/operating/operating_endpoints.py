@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
@@ -36,6 +37,7 @@ class Operating:
 
     registry: FolderRegistry
     host: EngineHost
+    captures: CaptureHost
     authenticator: PrincipalAuthenticator
     metrics: ServiceMetrics
     has_room: Callable[[], bool]
@@ -111,7 +113,7 @@ class Operating:
         if database is None:
             return None
         if len(parts) == 3:
-            return database_view(database, self.host, now), as_json
+            return database_view(database, self.host, now, self.captures.seen(database)), as_json
         if parts[3] != "tables":
             return None
         view = table_view(database, parts[4], self.host, now)

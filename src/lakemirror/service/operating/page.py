@@ -50,7 +50,8 @@ dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } sv
 
 _STATES = {
     "Running": "good", "Replicating": "good", "Snapshotting": "good", "Failed": "bad", "Starting": "wait",
-    "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait", "Waiting": "wait",
+    "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait", "Waiting": "wait", "streaming": "good",
+    "loading": "good", "stopped": "bad", "waiting": "wait",
 }  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def database_page(view: Mapping[str, Any]) -> str:
         + _warnings(view["warnings"])
         + (_table("Tables", headings, rows) if rows else "<p>No table yet: nothing was published.</p>")
         + "".join(_trouble(each, each["table"]) for each in view["tableList"])
+        + "".join(_capture(each) for each in view["captures"])
     )
     return _page(view["database"], [("/", "Mirrored databases")], body, f"{address}.json", view["time"])
 
@@ -193,6 +195,29 @@ def _warnings(found: Iterable[Mapping[str, str]]) -> str:
         f'<div class="warning">Warning <strong>{_text(each["code"])}</strong>: {_text(each["message"])}</div>'
         for each in found
     )
+
+
+def _capture(capture: Mapping[str, Any]) -> str:
+    """A capture: its state, what its source keeps back, its tables and what stopped them."""
+    report = capture["status"] or {}
+    kept, tables = report.get("logKeptBackBytes"), report.get("tables") or []
+    facts = [
+        ("State", _state(capture["state"], capture["error"])),
+        ("Source", _text(capture["source"])),
+        ("Log kept back", "not known" if kept is None else f"{_size(kept)}, {_text(report['walStatus'])}"),
+        ("Restarts", str(capture["restarts"])),
+    ]
+    rows = [
+        [
+            _text(each["table"]), _state(each["phase"], None), f"{each['rowsLoaded']:,}",
+            "" if each["secondsBehind"] is None else _duration(each["secondsBehind"]),
+            _text(": ".join(filter(None, (each["errorCode"], each["errorMessage"])))),
+        ]
+        for each in tables
+    ]  # fmt: skip
+    headings = ("Table", "Phase", "Rows loaded", "Behind", "Why")
+    shown = _table("Its tables", headings, rows) if rows else ""
+    return f"<h2>Capture {_text(capture['name'])}</h2>{_facts(facts)}{_problem(capture['error'])}{shown}"
 
 
 def _history(applies: Sequence[Mapping[str, Any]]) -> str:

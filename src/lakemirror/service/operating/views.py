@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.metadata import Warned
+from lakemirror.service.captures.capture_host import CaptureSeen
 from lakemirror.service.host import ApplySeen, EngineHost
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
@@ -20,8 +21,10 @@ def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> di
     return {"time": format_time(now), "databases": [_summary(each, host, now) for each in databases]}
 
 
-def database_view(database: DatabaseEntry, host: EngineHost, now: float) -> dict[str, Any]:
-    """One database with all its tables."""
+def database_view(
+    database: DatabaseEntry, host: EngineHost, now: float, captures: Iterable[CaptureSeen] = ()
+) -> dict[str, Any]:
+    """One database with all its tables, and the captures that publish to it."""
     state, found, error = _look(database, host)
     return {
         "time": format_time(now),
@@ -29,6 +32,7 @@ def database_view(database: DatabaseEntry, host: EngineHost, now: float) -> dict
         "description": database.description,
         "tableList": [_table(each, folder_of(database), now) for each in found.tables],
         "warnings": _warnings(found.warnings),
+        "captures": [each.view() for each in captures],
     }
 
 

@@ -6,18 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DATABASE = "MirroredDatabase"
+OPERATOR = "operator"
+"""The role that declares what runs on this machine: `contribute` on every workspace."""
 _WORKSPACE = "/workspaces/{workspaceId}"
 _DATABASES = f"{_WORKSPACE}/mirroredDatabases"
 _ONE = f"{_DATABASES}/{{mirroredDatabaseId}}"
+_CAPTURE = f"{_ONE}/captures/{{captureName}}"
+
+OTHER_ITEMS = frozenset({
+    "copyJobs", "dashboards", "dataPipelines", "datamarts", "environments", "eventhouses", "eventstreams",
+    "graphQLApis", "kqlDashboards", "kqlDatabases", "kqlQuerysets", "lakehouses", "mirroredAzureDatabricksCatalogs",
+    "mirroredWarehouses", "mlExperiments", "mlModels", "notebooks", "paginatedReports", "reflexes", "reports",
+    "semanticModels", "sparkJobDefinitions", "sqlDatabases", "sqlEndpoints", "variableLibraries",
+    "warehouseSnapshots", "warehouses", "dataflows", "apacheAirflowJobs", "mountedDataFactories",
+})  # fmt: skip
+"""Kinds of items of the vendor's interface that are not offered."""
 
 
 @dataclass(frozen=True)
 class RestCall:
     """One call. `path` below `/v1`; its names in braces stand for any one segment.
 
-    `role` on the workspace; empty: none. `answers`: the schema of the answer, empty for an empty one; with `status`.
-    `body`: the schema of the request; empty: none. `query`: parameters that it takes, with their types. `refuses`:
-    statuses of refusals beside those that every call has. `offered`: False for a call that is 501.
+    `role` on the workspace, or `OPERATOR`; empty: none. `answers`: the schema of the answer, empty for an empty one;
+    with `status`. `body`: the schema of the request; empty: none. `query`: parameters that it takes, with their types.
+    `refuses`: statuses of refusals beside those that every call has. `offered`: False for a call that is 501.
     """
 
     operation: str
@@ -62,6 +74,11 @@ CALLS: tuple[RestCall, ...] = (
         "GetTablesMirroringStatus", "POST", f"{_ONE}/getTablesMirroringStatus", "read", "TablesMirroringStatus",
         query=_PAGE,
     ),
+    RestCall("ListCaptures", "GET", f"{_ONE}/captures", OPERATOR, "Captures"),
+    RestCall("GetCapture", "GET", _CAPTURE, OPERATOR, "Capture"),
+    RestCall("DeclareCapture", "PUT", _CAPTURE, OPERATOR, "Capture", body="CaptureRequest", refuses=(409,)),
+    RestCall("DeleteCapture", "DELETE", _CAPTURE, OPERATOR, query=(("giveBack", "boolean"),), refuses=(503,)),
+    RestCall("ReloadCapture", "POST", f"{_CAPTURE}/reload", OPERATOR, body="ReloadRequest"),
 )  # fmt: skip
 
 
@@ -70,4 +87,4 @@ def calls_at(segments: Sequence[str]) -> Mapping[str, RestCall]:
     return {call.method: call for call in CALLS if call.is_at(segments)}
 
 
-__all__ = ["CALLS", "DATABASE", "RestCall", "calls_at"]
+__all__ = ["CALLS", "DATABASE", "OPERATOR", "OTHER_ITEMS", "RestCall", "calls_at"]

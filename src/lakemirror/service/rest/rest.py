@@ -16,13 +16,15 @@ from aiohttp import web
 
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
+from lakemirror.service.captures.capture_declaration import declared
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, WorkspaceEntry
 from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
-from lakemirror.service.rest.calls import DATABASE, RestCall, calls_at
+from lakemirror.service.rest.calls import DATABASE, OPERATOR, OTHER_ITEMS, RestCall, calls_at
 from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows
 from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
 from lakemirror.service.rest.paging import Paging
@@ -33,13 +35,6 @@ from lakemirror.service.workspace_names import is_display_name, is_guid
 MOST_BYTES = 16 * 1024**2  # of a request
 MOST_DESCRIPTION = 256  # characters
 STOP_WITHIN = 60.0  # seconds that a deletion waits for the engine before it is answered
-_OTHER_ITEMS = frozenset({
-    "copyJobs", "dashboards", "dataPipelines", "datamarts", "environments", "eventhouses", "eventstreams",
-    "graphQLApis", "kqlDashboards", "kqlDatabases", "kqlQuerysets", "lakehouses", "mirroredAzureDatabricksCatalogs",
-    "mirroredWarehouses", "mlExperiments", "mlModels", "notebooks", "paginatedReports", "reflexes", "reports",
-    "semanticModels", "sparkJobDefinitions", "sqlDatabases", "sqlEndpoints", "variableLibraries",
-    "warehouseSnapshots", "warehouses", "dataflows", "apacheAirflowJobs", "mountedDataFactories",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +45,7 @@ class _Asked:
     address: str
     workspace: WorkspaceEntry | None = None
     database: DatabaseEntry | None = None
+    capture: str = ""
 
     @property
     def the_workspace(self) -> WorkspaceEntry:
@@ -68,6 +64,7 @@ class Rest:
 
     registry: FolderRegistry
     host: EngineHost
+    captures: CaptureHost
     authenticator: Authenticator
     base_url: Callable[[web.BaseRequest], str]
     paging: Paging
@@ -103,7 +100,7 @@ class Rest:
             database = self.registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
             if database is None or database.id != parts[3].lower():
                 raise _no_item()
-        return replace(asked, workspace=workspace, database=database)
+        return replace(asked, workspace=workspace, database=database, capture="".join(parts[5:6]))
 
     def act(self, operation: str) -> Callable[[_Asked], Awaitable[web.Response]]:
         """The function that answers a call."""
@@ -122,11 +119,19 @@ class Rest:
             "StopMirroring": self._stop,
             "GetMirroringStatus": self._status,
             "GetTablesMirroringStatus": self._tables,
+            "ListCaptures": self._captures,
+            "GetCapture": self._capture,
+            "DeclareCapture": self._declare_capture,
+            "DeleteCapture": self._delete_capture,
+            "ReloadCapture": self._reload_capture,
         }[operation]
 
     def _workspace(self, caller: Caller, name_or_id: str, role: str) -> WorkspaceEntry:
         found = self.registry.workspace(name_or_id)
-        if not caller.may(found.name if found else "*", role):
+        is_allowed = (
+            caller.may("*", "contribute") if role == OPERATOR else caller.may(found.name if found else "*", role)
+        )
+        if not is_allowed:
             raise Refused(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
         if found is None:
             raise Refused(404, "WorkspaceNotFound", "There is no such workspace.")
@@ -194,14 +199,15 @@ class Rest:
         except KeyError as error:
             raise _no_item() from error
         self.host.stop(database.id)
+        await asyncio.to_thread(self.captures.forget, database.id)
         if await self._has_stopped(database.id):
             await asyncio.to_thread(self.registry.bury, database)
         return answer()
 
     async def _has_stopped(self, database_id: str) -> bool:
-        """False where an engine is still at work after STOP_WITHIN. No thread waits, so others find theirs free."""
+        """False where an engine or a capture works still after STOP_WITHIN. No thread waits, so others find one."""
         deadline = time.monotonic() + STOP_WITHIN
-        while not self.host.wait_stopped(database_id, 0.0):
+        while not (self.host.wait_stopped(database_id, 0.0) and self.captures.has_ended(database_id)):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.02)
@@ -254,6 +260,44 @@ class Rest:
             asked.address,
         )  # fmt: skip
         return answer({"data": table_rows(shown), **more})
+
+    async def _captures(self, asked: _Asked) -> web.Response:
+        return answer({"value": [each.row() for each in self.captures.seen(asked.the_database)]})
+
+    async def _capture(self, asked: _Asked) -> web.Response:
+        for each in self.captures.seen(asked.the_database):
+            if each.declaration.name == asked.capture:
+                return answer(each.row())
+        raise _no_capture()
+
+    async def _declare_capture(self, asked: _Asked) -> web.Response:
+        declaration = declared(asked.capture, await self._body(asked.request))
+        is_new = await asyncio.to_thread(self.captures.declare, asked.the_database, declaration)
+        shown = await self._capture(asked)
+        shown.set_status(201 if is_new else 200)
+        return shown
+
+    async def _delete_capture(self, asked: _Asked) -> web.Response:
+        give_back = asked.query.get("giveback", "").lower() == "true"
+        try:
+            removed = await asyncio.to_thread(
+                self.captures.remove, asked.the_database, asked.capture, give_back=give_back
+            )
+        except LakemirrorError as error:
+            raise Refused(
+                error.kind.http_status, "CaptureNotGivenBack", f"{error.message}. The capture goes on."
+            ) from error
+        if not removed:
+            raise _no_capture()
+        return answer()
+
+    async def _reload_capture(self, asked: _Asked) -> web.Response:
+        tables = (await self._body(asked.request)).get("tables")
+        if not isinstance(tables, list) or not tables or not all(isinstance(each, str) and each for each in tables):
+            raise invalid('The request has no tables, such as ["public.orders"] or ["all"].')
+        if not self.captures.reload(asked.the_database, asked.capture, tuple(tables)):
+            raise _no_capture()
+        return answer()
 
     async def _change(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """The act in a thread; `ItemNotFound` where the database was deleted meanwhile."""
@@ -323,7 +367,7 @@ def _written_error(database: DatabaseEntry) -> LakemirrorError | None:
 
 def call_at(parts: list[str], method: str) -> RestCall:
     """The call of a request. Refused 404 `EntityNotFound`, 405 `OperationNotSupported`."""
-    if len(parts) > 2 and parts[0] == "workspaces" and parts[2] in _OTHER_ITEMS:
+    if len(parts) > 2 and parts[0] == "workspaces" and parts[2] in OTHER_ITEMS:
         return RestCall("OtherItemType", method, "", "read", offered=False)
     calls = calls_at(parts)
     if not calls:
@@ -340,6 +384,10 @@ def _not_offered(message: str) -> Refused:
 
 def _no_item() -> Refused:
     return Refused(404, "ItemNotFound", "There is no such mirrored database in this workspace.")
+
+
+def _no_capture() -> Refused:
+    return Refused(404, "EntityNotFound", "There is no such capture of this database.")
 
 
 def _name_in_use(name: str) -> Refused:

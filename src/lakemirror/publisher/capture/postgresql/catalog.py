@@ -29,11 +29,14 @@ select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.rel
         from pg_index i, unnest(i.indkey) with ordinality as k(number, place), pg_attribute a
         where i.indrelid = c.oid and a.attrelid = c.oid and a.attnum = k.number
           and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end),
+       -- a partition that is made as one: its bound is noted after it inherits, and nothing is rewritten since; one
+       -- that is attached, even in the transaction that made and filled it: both are noted by the same command
        (select json_object_agg(p.relid::oid::text, case when i.xmin = a.xmin
+                 and not (r.xmin = i.xmin and r.cmin = i.cmin)
                  and coalesce(pg_relation_filenode(p.relid), p.relid) = p.relid then 0
                  else coalesce(pg_relation_filenode(p.relid), p.relid)::int8 end)
         from pg_partition_tree(c.oid) p join pg_inherits i on i.inhrelid = p.relid
-        join pg_attribute a on a.attrelid = p.relid and a.attname = 'tableoid'
+        join pg_attribute a on a.attrelid = p.relid and a.attname = 'tableoid' join pg_class r on r.oid = p.relid
         where c.relkind = 'p' and p.level > 0),
        case when not has_schema_privilege(n.oid, 'usage')
             then array[format('the role %I may not use the schema', current_user),

@@ -132,15 +132,12 @@ class ChangeLog:
                 found[f"database.{name}"] = given[name]
         return {**found, **values}
 
-    def row(self, table: str, key: Mapping[str, Any], expressions: Sequence[str]) -> tuple[Any, ...] | None:
-        """The values of these expressions in the row of a key, as it is now; None where there is none.
+    def row_query(self, select: str, key: Mapping[str, Any]) -> str:
+        """The query for the row of a key. `select`: up to where its condition begins."""
+        from psycopg.sql import Literal
 
-        `table`: its name as SQL writes it.
-        """
-        where = " and ".join(f"{_quoted(name).replace('%', '%%')} = %s" for name in key)
-        text = f"select {', '.join(expressions)} from {table}".replace("%", "%%") + f" where {where}"
-        found: tuple[Any, ...] | None = self._one(text, *key.values())
-        return found
+        where = (f"{_quoted(name)} = {Literal(value).as_string(self._connection)}" for name, value in key.items())
+        return f"{select} where {' and '.join(where)}"
 
     def _run(self, statement: str, *values: Any) -> None:
         self._connection.execute(statement, values or None)

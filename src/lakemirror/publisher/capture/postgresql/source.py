@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell, converted
 from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
-from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing, reading
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
+from lakemirror.publisher.sources.sql_types import quoted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -31,6 +31,7 @@ class PostgresSource:
         self._options, self._stopped = options, stopped
         self._open = ExitStack()
         self._loader: Loader | None = None
+        self._reader: Any = None
         self.connection: Connection[Any]
         self.log: ChangeLog
 
@@ -70,17 +71,17 @@ class PostgresSource:
     def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
         """The row of a key as it is now, in the values of a load; None where there is none."""
         with self.asking():
-            row = self.log.row(table.qualified, key, [column.load_expression for column in table.columns])
-        if row is None:
+            if self._reader is None:
+                self._reader = self._open.enter_context(reading(self._options))
+            columns = [f"{column.load_expression} as {quoted(column.name)}" for column in table.columns]
+            query = self.log.row_query(f"select {', '.join(columns)} from {table.qualified}", key)
+            with self._reader.cursor() as cursor:
+                cursor.execute(query)
+                found = cursor.fetch_arrow_table().combine_chunks()
+        if not found.num_rows:
             return None
-        names = [column.name for column in table.columns]
-        try:
-            batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
-            return {name: values[0] for name, values in zip(names, converted(table, batch), strict=True)}
-        except pa.ArrowException as error:
-            raise LakemirrorError(
-                "capture-source-failed", f"{table.qualified}: a row that was read again has other values: {error}"
-            ) from error
+        values = converted(table, found.to_batches()[0])
+        return {column.name: each[0] for column, each in zip(table.columns, values, strict=True)}
 
 
 __all__ = ["PostgresSource"]

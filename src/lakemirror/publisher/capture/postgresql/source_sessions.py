@@ -37,8 +37,8 @@ def connected(options: CaptureOptions, *, replication: bool = False) -> Iterator
 
 
 @contextmanager
-def reading(options: CaptureOptions, snapshot: str) -> Iterator[Any]:
-    """An ADBC connection in a transaction that sees exactly this snapshot."""
+def reading(options: CaptureOptions, snapshot: str = "") -> Iterator[Any]:
+    """An ADBC connection in a transaction that sees exactly this snapshot; without it each query sees what is there."""
     driver = _module("adbc_driver_postgresql.dbapi")
     with failing(options):
         connection = driver.connect(_parameters(options), autocommit=True)
@@ -46,8 +46,9 @@ def reading(options: CaptureOptions, snapshot: str) -> Iterator[Any]:
         with failing(options), connection.cursor() as cursor:
             for name, value in _OURS.items():
                 cursor.execute(f"set {name} = '{value}'")
-            cursor.execute("begin isolation level repeatable read read only")
-            cursor.execute(f"set transaction snapshot '{snapshot}'")
+            if snapshot:
+                cursor.execute("begin isolation level repeatable read read only")
+                cursor.execute(f"set transaction snapshot '{snapshot}'")
         yield connection
 
 

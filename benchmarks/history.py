@@ -1,0 +1,228 @@
+"""`python -m benchmarks.history`: what soft deletes, every change and versions cost beside the current table alone.
+
+For each mode, in a process of its own: seconds of one pass with many changes on a large table (a tenth of them
+deletes, no key twice), of passes with 1,000 changes, warm, and the largest memory. `--before`: so many passes with
+many changes come first, so that the history is long. `merge` is a peer: the current table by one MERGE, versions by two
+(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt`, another peer,
+writes no versions to Delta tables, and is left out.
+
+    load ─▶ [before] ─▶ many changes ─▶ small changes ─▶ rows of each table, the same for every mode that has it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import process
+from benchmarks.data import DELETE, MARKER, UPSERT
+
+MODES: dict[str, dict[str, Any]] = {
+    "current": {},
+    "soft": {"deletes": "soft"},
+    "sequence": {"sequence": "n"},
+    "changes": {"history": "changes"},
+    "scd2": {"history": "scd2"},
+    "scd2 with a sequence": {"history": "scd2", "sequence": "n"},
+}
+PEER = "merge"
+_SMALL, _WARMING = 1_000, 3
+_NAMES = pa.array([f"customer {number}" for number in range(50_000)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--before", type=int, default=0, help="passes of as many changes that come first")
+    parser.add_argument("--rounds", type=int, default=7, help="passes with 1,000 changes that count")
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--only", nargs="+", choices=[*MODES, PEER], default=[*MODES, PEER])
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        print(json.dumps(_measured(given)))
+        return
+    with tempfile.TemporaryDirectory(prefix="lakemirror-history-") as folder:
+        _make_files(Path(folder), given)
+        for mode in given.only:
+            print(json.dumps(_in_a_process(mode, Path(folder), given)), flush=True)
+
+
+def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a mode: its process, and the largest memory that it had."""
+    words = [f"--{name}={getattr(given, name)}" for name in ("rows", "changes", "before", "rounds", "engine")]
+    command = [sys.executable, "-m", "benchmarks.history", *words, f"--child={mode}", f"--folder={folder}"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process.Peak(child.pid) as peak:
+        out, _ = child.communicate()
+    if child.returncode:
+        raise RuntimeError(f"the process of {mode!r} failed")
+    shutil.rmtree(folder / "db", ignore_errors=True)
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return {"mode": mode, **found, "peak_mb": peak.bytes >> 20, "load": round(os.getloadavg()[0], 1)}
+
+
+def _make_files(folder: Path, given: argparse.Namespace) -> None:
+    """One load, and the change files: `before` and one large ones, then the small ones."""
+    random = np.random.default_rng(7)
+    _write(folder / "1.parquet", np.arange(given.rows), random, 0, marked=False)
+    sizes = [given.changes] * (given.before + 1) + [_SMALL] * (_WARMING + given.rounds)
+    for number, size in enumerate(sizes, start=2):
+        ids = random.choice(given.rows, min(size, given.rows), replace=False)
+        _write(folder / f"{number}.parquet", ids, random, number)
+
+
+def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n: int, *, marked: bool = True) -> None:
+    rows = {
+        "id": ids, "n": np.full(len(ids), n), "amount": random.integers(0, 10_000, len(ids)),
+        "price": random.random(len(ids)), "name": _NAMES.take(pa.array(ids % len(_NAMES))),
+    }  # fmt: skip
+    if marked:
+        deletes = random.random(len(ids)) < 0.1
+        rows[MARKER] = pa.array(np.where(deletes, DELETE, UPSERT), pa.int32())
+    pq.write_table(pa.table(rows), path)
+
+
+def _files(given: argparse.Namespace) -> tuple[list[Path], Path, list[Path]]:
+    """What comes first, the many changes, the small ones."""
+    count = 2 + given.before + _WARMING + given.rounds
+    files = [given.folder / f"{number}.parquet" for number in range(1, count + 1)]
+    begin = 1 + given.before
+    return files[:begin], files[begin], files[begin + 1 :]
+
+
+def _measured(given: argparse.Namespace) -> dict[str, Any]:
+    process.hide_pandas() if given.child != PEER else None
+    first, many, small = _files(given)
+    apply, rows = (_peer if given.child == PEER else _lakemirror)(given)
+    for file in first:
+        apply(file)
+    if small[:1]:
+        apply(small[0])  # warm, as an engine that runs is
+    meter = process.Meter()
+    with meter:
+        apply(many)
+    seconds = [_timed(apply, file) for file in small[1:]][_WARMING - 1 :]
+    return {
+        "many": round(meter.seconds, 3), "many_cpu": round(meter.cpu, 3), "written_mb": meter.written >> 20,
+        "small": round(statistics.median(seconds), 4) if seconds else None, "rows": rows(),
+    }  # fmt: skip
+
+
+def _timed(apply: Callable[[Path], None], file: Path) -> float:
+    begun = time.perf_counter()
+    apply(file)
+    return time.perf_counter() - begun
+
+
+def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:
+    from benchmarks.peers.lakemirror import wait_for_key_index
+    from lakemirror import MirroredDatabase
+
+    folder = given.folder / "db"
+    inbox = folder / "Files/LandingZone/t"
+    inbox.mkdir(parents=True)
+    options = {"keyColumns": ["id"], "lakemirror": MODES[given.child]}
+    (inbox / "_metadata.json").write_text(json.dumps(options))
+    mirror = MirroredDatabase(folder, engine=given.engine, cache_dir=str(given.folder / "db/cache"))
+    numbers = iter(range(1, 1 << 30))
+
+    def apply(file: Path) -> None:
+        target = inbox / f"{next(numbers):020}.parquet"
+        os.link(file, target.with_suffix(".tmp"))
+        target.with_suffix(".tmp").replace(target)
+        result = mirror.sync()
+        if result.failed:
+            raise next(iter(result.failed.values()))
+        wait_for_key_index()
+
+    def rows() -> dict[str, int]:
+        found = sorted(path.parent for path in (folder / "Tables").glob("*/_delta_log"))
+        return {path.name: _count(path) for path in found}
+
+    return apply, rows
+
+
+def _count(table: Path) -> int:
+    from lakemirror.delta import exact_json
+    from lakemirror.delta.log import read_snapshot
+
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    adds = snapshot.files.values()
+    rows = sum(exact_json.read(add["stats"])["numRecords"] for add in adds)
+    deleted = sum((add.get("deletionVector") or {}).get("cardinality", 0) for add in adds)
+    return int(rows - deleted)
+
+
+def _peer(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:
+    """The current table by one MERGE, versions by two: the pattern of handbooks, with deletion vectors."""
+    from benchmarks.peers.delta import Expert
+
+    peer = Expert(given.folder / "db")
+    peer.start(0)
+    spark = peer.spark
+    names = ["id", "n", "amount", "price", "name"]
+    tables = {name: f"delta.`{given.folder}/db/Tables/{name}`" for name in ("t", "t__history")}
+    is_new = [True]
+
+    def load(file: Path) -> None:
+        rows = spark.read.parquet(str(file))
+        rows.write.format("delta").save(f"{given.folder}/db/Tables/t")
+        rows.selectExpr(*names, "n as __START_AT", "cast(null as bigint) as __END_AT").write.format("delta").save(
+            f"{given.folder}/db/Tables/t__history"
+        )
+
+    def apply(file: Path) -> None:
+        if is_new[0]:
+            is_new[0] = False
+            return load(file)
+        spark.read.parquet(str(file)).createOrReplaceTempView("changes")
+        for statement in _statements(tables, names):
+            spark.sql(statement)
+        return None
+
+    def rows() -> dict[str, int]:
+        return {name: spark.sql(f"select count(*) from {place}").collect()[0][0] for name, place in tables.items()}
+
+    return apply, rows
+
+
+def _statements(tables: dict[str, str], names: Sequence[str]) -> Iterator[str]:
+    sets = ", ".join(f"t.{name} = s.{name}" for name in names)
+    columns, values = ", ".join(names), ", ".join(f"s.{name}" for name in names)
+    differs = " or ".join(f"not (t.{name} <=> s.{name})" for name in names if name not in ("id", "n"))
+    yield (
+        f"merge into {tables['t__history']} t using changes s on t.id = s.id and t.__END_AT is null "
+        f"when matched and ({MARKER} = {DELETE} or {differs}) then update set t.__END_AT = s.n"
+    )
+    yield (
+        f"merge into {tables['t__history']} t using (select * from changes where {MARKER} != {DELETE}) s "
+        f"on t.id = s.id and t.__END_AT is null "
+        f"when not matched then insert ({columns}, __START_AT, __END_AT) values ({values}, s.n, null)"
+    )
+    yield (
+        f"merge into {tables['t']} t using changes s on t.id = s.id "
+        f"when matched and {MARKER} = {DELETE} then delete when matched then update set {sets} "
+        f"when not matched and {MARKER} != {DELETE} then insert ({columns}) values ({values})"
+    )
+
+
+if __name__ == "__main__":
+    main()

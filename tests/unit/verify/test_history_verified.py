@@ -1,0 +1,79 @@
+"""`verify` looks at the history tables of a table folder, too: their files, their position, their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.table_rows import table_rows
+
+from lakemirror import MirroredDatabase
+from lakemirror.publisher import Landing, LandingTable
+from lakemirror.storage import LocalStorage
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LandingTable:
+    table = Landing(tmp_path / "shop").table("orders", keys=["id"])
+    table.declare(history="changes")
+    table.upsert([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    sync(tmp_path)
+    return table
+
+
+def sync(folder: Path) -> None:
+    result = MirroredDatabase(folder / "shop", engine="local", settle=0, deletion_vectors=False).sync()
+    assert not result.failed, result.failed
+
+
+def findings(folder: Path) -> set[tuple[str, str]]:
+    report = verify_database(LocalStorage(folder / "shop"), (), Options(against_files=True))
+    return {(each.table, each.code) for each in report.findings}
+
+
+def test_every_table_of_the_folder_is_reported(orders: LandingTable, tmp_path: Path) -> None:
+    report = verify_database(LocalStorage(tmp_path / "shop"), (), Options(against_files=True))
+    assert [(each.table, each.rows, each.compared) for each in report.tables] == [
+        ("orders", 2, 2), ("orders__changes", 2, 2),
+    ]  # fmt: skip
+    assert not report.findings
+
+
+def test_a_row_that_is_gone_from_the_table_of_changes(orders: LandingTable, tmp_path: Path) -> None:
+    orders.delete([{"id": 1}])
+    sync(tmp_path)
+    assert not findings(tmp_path)
+    DeltaTable(tmp_path / "shop/Tables/orders__changes").delete("__operation = 'delete'")
+    assert findings(tmp_path) == {
+        ("orders__changes", "verify-row-missing"), ("orders__changes", "verify-changed-by-others"),
+    }  # fmt: skip
+
+
+def test_a_history_table_that_was_put_back_in_time(orders: LandingTable, tmp_path: Path) -> None:
+    orders.upsert([{"id": 3, "v": "c"}])
+    sync(tmp_path)
+    log = tmp_path / "shop/Tables/orders__changes/_delta_log"
+    for file in log.glob(f"{1:020}.*"):
+        file.unlink()
+    assert ("orders__changes", "verify-position-behind") in findings(tmp_path)
+
+
+def test_history_that_began_later_lacks_no_file(tmp_path: Path) -> None:
+    table = Landing(tmp_path / "shop").table("orders", keys=["id"])
+    table.upsert([{"id": 1}])
+    sync(tmp_path)
+    table.declare(history="changes")
+    table.upsert([{"id": 2}])
+    sync(tmp_path)
+    assert sum(table_rows(tmp_path / "shop", "orders__changes", ["id"]).values()) == 1
+    assert not findings(tmp_path)
+
+
+def test_history_of_an_earlier_folder_is_not_compared(orders: LandingTable, tmp_path: Path) -> None:
+    orders.recreate()
+    orders.upsert([{"id": 9, "v": "z"}])
+    sync(tmp_path)
+    assert findings(tmp_path) == {("orders__changes", "verify-impossible")}
