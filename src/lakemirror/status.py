@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import Partner
+from lakemirror.landing_zone.table_options import CURRENT
 from lakemirror.storage import Storage
 
 MONITORING = "Files/Monitoring"
@@ -36,8 +37,18 @@ STALE = 60.0  # seconds without a heartbeat after which an engine counts as not 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
 
 
+class TargetStatus(NamedTuple):
+    """A history table of a table folder. `name`: without its schema. `mode`: CHANGES or SCD2. Else as `TableStatus`."""
+
+    name: str
+    mode: str
+    position: int = 0
+    status: str = "Initialized"
+    error_code: str = ""
+
+
 @dataclass(frozen=True)
-class TableStatus:  # 21 fields: what the status shows and tables.json keeps of a table
+class TableStatus:  # 22 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
@@ -67,6 +78,7 @@ class TableStatus:  # 21 fields: what the status shows and tables.json keeps of 
     engine_reason: str = ""
     ignored_deletes: int = 0
     late_changes: int = 0
+    history: tuple[TargetStatus, ...] = ()
 
     @property
     def name(self) -> str:
@@ -297,7 +309,33 @@ def _row(table: TableStatus) -> dict[str, Any]:
         "warnings": [_warning_row(each) for each in table.warnings],
         "errorFile": table.error_file,
         "errorHint": table.error_hint,
+        **({"targets": target_rows(table)} if table.history else {}),
     }
+
+
+def target_rows(table: TableStatus) -> list[dict[str, Any]]:
+    """The mirrored table and its history tables, each with its own position; empty where there is no history."""
+    if not table.history:
+        return []
+    code = "" if any(each.error_code for each in table.history) else table.error_code
+    current = TargetStatus(table.table, CURRENT, table.position, table.status, code)
+    names = ("name", "mode", "position", "status", "errorCode")
+    schema = f"{table.schema}." if table.schema else ""
+    rows = [dict(zip(names, each, strict=True)) for each in (current, *table.history)]
+    return [{**row, "name": f"{schema}{row['name']}"} for row in rows]
+
+
+def _targets(row: Mapping[str, Any], schema: str) -> tuple[TargetStatus, ...]:
+    """The history tables in a row of `tables.json`."""
+    found = row.get("targets")
+    rows = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    texts = {"name": "name", "mode": "mode", "status": "status", "error_code": "errorCode"}
+    targets = [TargetStatus(**_fields(each, texts, ""), **_fields(each, {"position": "position"}, 0)) for each in rows]
+    return tuple(
+        each._replace(name=each.name.removeprefix(f"{schema}.") if schema else each.name)
+        for each in targets
+        if each.mode != CURRENT
+    )
 
 
 def _warning_row(warned: Warned) -> dict[str, str]:
@@ -338,6 +376,7 @@ def _table(row: Mapping[str, Any]) -> TableStatus:
         else None,
         warnings=_warnings(row),
         oldest_pending=parse_time(row.get("oldestPendingTimeUtc")),
+        history=_targets(row, str(row.get("sourceSchemaName") or "")),
     )
 
 

@@ -175,7 +175,7 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 
-    from lakemirror.status import format_time
+    from lakemirror.status import format_time, target_rows
 
     table = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):
@@ -192,6 +192,10 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     with console.capture() as capture:
         console.print(table)
     lines = [line.rstrip() for line in capture.get().splitlines()]
+    for t in tables:
+        for row in target_rows(t)[1:]:
+            what = f"{row['status']}, position {row['position']}{', ' * bool(row['errorCode'])}{row['errorCode']}"
+            lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}")
     for t in tables:
         if t.error_code:
             lines += ["", f"{printable(t.name)}: {t.error_code}: {printable(t.error_message)}", f"  {t.error_hint}"]

@@ -29,16 +29,22 @@ Kind = Literal["known", "new", "recreated", "renamed", "marker-lost"]
 
 @dataclass(frozen=True)
 class Marker:
-    """What `_mirror.json` says: the folder's id, and its place below the landing zone when it was marked."""
+    """What `_mirror.json` says: the folder's id, and its place below the landing zone when it was marked.
+
+    `resync_of`: the ids that the folder had before resyncs, newest first: history tables go on where they were.
+    """
 
     id: str
     folder: str
     renamed_from: str = ""
+    resync_of: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        content: dict[str, str | int] = {"id": self.id, "folder": self.folder, "version": 1}
+        content: dict[str, str | int | tuple[str, ...]] = {"id": self.id, "folder": self.folder, "version": 1}
         if self.renamed_from:
             content["renamedFrom"] = self.renamed_from
+        if self.resync_of:
+            content["resyncOf"] = self.resync_of
         return json.dumps(content).encode() + b"\n"
 
 
@@ -171,7 +177,9 @@ def parse_marker(content: bytes) -> Marker | None:
     id_, folder, before = found.get("id"), found.get("folder"), found.get("renamedFrom", "")
     if not isinstance(id_, str) or not _ID.fullmatch(id_) or not isinstance(folder, str) or not folder:
         return None
-    return Marker(id_, folder, before if isinstance(before, str) else "")
+    earlier = found.get("resyncOf")
+    ids = tuple(each for each in earlier if isinstance(each, str)) if isinstance(earlier, list) else ()
+    return Marker(id_, folder, before if isinstance(before, str) else "", ids)
 
 
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")

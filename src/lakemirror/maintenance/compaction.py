@@ -131,7 +131,7 @@ def _merge(
     adds: Sequence[Action] = ()
     try:
         snapshot = read_snapshot(table, known=known())
-        if snapshot is None or unsupported_reason(snapshot) is not None:
+        if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
         files = _chosen(choose, snapshot, snapshot.files.values())
         if not files:

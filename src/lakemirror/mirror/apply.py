@@ -33,7 +33,7 @@ from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE, Warned
 from lakemirror.landing_zone.table_options import CHANGES
 from lakemirror.landing_zone.zone import TOKEN
-from lakemirror.mirror.next_batch import Batch
+from lakemirror.mirror.next_batch import Batch, BatchFile
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.mirror.table_log import TableLog
@@ -92,7 +92,7 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     failpoints.reach("apply.before-write")
     for each in (plan, *plan.also):
         if each.base.snapshot is None:
-            _make_table_folder(each.base)
+            make_table_folder(each.base)
     result = _row_results(plan, engine, trust_footers)
     if isinstance(result, Rejected):
         return result
@@ -183,7 +183,7 @@ def commit(
         actions = [
             {"commitInfo": _info(plan, manifest.to_json(), rows)},
             *state_actions(snapshot, metadata),
-            *_transactions(position, batch),
+            *transactions(position, batch.files, _carried(plan)),
             *rows,
         ]
         check()
@@ -231,7 +231,7 @@ def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> lis
     return actions
 
 
-def _make_table_folder(base: Base) -> None:
+def make_table_folder(base: Base) -> None:
     """LakemirrorError `concurrent-commit` where the database was deleted."""
     try:
         make_folders(place(base.path), place(base.database))
@@ -283,10 +283,20 @@ def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
     return Detection(detection.strategy, detection.partitioned, segments, detection.numbered)
 
 
-def _transactions(position: Position, batch: Batch) -> list[Action]:
-    """The `txn` actions of the commit: the position, and where each partition is."""
+def _carried(plan: ApplyPlan) -> Mapping[str, int]:
+    """Where the partitions are of a history table that goes on after a resync, under the folder's new identity."""
+    is_new = plan.base.history is not None and plan.view.is_recreated
+    return (plan.view.applied.sequences or {}) if is_new else {}
+
+
+def transactions(
+    position: Position, files: Sequence[BatchFile], sequences: Mapping[str, int] | None = None
+) -> list[Action]:
+    """The `txn` actions of a commit: the position, and where each partition is. `sequences`: where they were."""
     numbers = {position.app_id: position.number}
-    for item in batch.files:
+    for partition, number in (sequences or {}).items():
+        numbers[position.partition_app_id(partition)] = number
+    for item in files:
         if item.file.partition and item.file.sequence:
             numbers[position.partition_app_id(item.file.partition)] = item.file.sequence
     now = int(time.time() * 1000)
@@ -295,6 +305,8 @@ def _transactions(position: Position, batch: Batch) -> list[Action]:
 
 def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manifest:
     view, batch, before = plan.view, plan.batch, plan.view.manifest
+    if plan.base.history is not None and view.table is not None:
+        before = view.table.manifest  # counted since the table began, also where the folder was made again
     last = batch.files[-1].file
     return Manifest(
         identity=view.identity,
@@ -344,4 +356,4 @@ def _remove(files: Sequence[Place]) -> None:
             path.unlink(missing_ok=True)
 
 
-__all__ = ["Applied", "commit", "run", "state_actions"]
+__all__ = ["Applied", "commit", "make_table_folder", "run", "state_actions", "transactions"]

@@ -212,7 +212,7 @@ class DroppedTables:
         for path in list(_folders(self.storage, DROPPED)):
             names = [path] if _RESTING.search(path) else _folders(self.storage, path)
             for name in names:
-                if _RESTING.search(name) and self._age(name) > days * 86400 and self._ours(name):
+                if _RESTING.search(name) and self._age(name) > days * 86400 and self._ours(name, history=True):
                     self.storage.delete(name)
 
     def _age(self, place: str) -> float:
@@ -234,7 +234,8 @@ class DroppedTables:
                 if table not in targets and self._ours(table):
                     yield table
 
-    def _ours(self, target: str) -> bool:
+    def _ours(self, target: str, *, history: bool = False) -> bool:
+        """True for a mirrored table; with `history` for a history table, too, which stays when its folder goes."""
         if time.monotonic() < self._foreign.get(target, 0.0):
             return False
         try:
@@ -243,7 +244,7 @@ class DroppedTables:
             if error.code == "concurrent-commit" and self.storage.finish_move(target):
                 return False
             log = None  # nothing is concluded from a file that cannot be read
-        if log is not None and log.position is not None and not log.history:  # history stays when its folder goes
+        if log is not None and log.position is not None and (history or not log.history):
             return True
         self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN
         return False

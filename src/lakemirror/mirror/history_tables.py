@@ -24,8 +24,9 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.table_options import HistoryOptions
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.position import Detection, applied_files, declared, parse_detection
+from lakemirror.mirror.position import Detection, Position, applied_files, declared, from_note, parse_detection
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
+from lakemirror.mirror.table_places import check_no_table_around
 from lakemirror.storage import Storage
 
 
@@ -46,9 +47,18 @@ class HistoryTable:
     detection: Detection = field(default_factory=Detection)
     applied: AppliedFiles = field(default_factory=AppliedFiles)
 
+    @property
+    def at(self) -> Position | None:
+        """The position that the table records; None where there is no table."""
+        return self.table.position if self.table is not None else None
+
     def holds(self, file: ChangeFile) -> bool:
         """True where the file is applied to this table."""
         return self.applied.holds(FolderFile(file.entry, file.sequence or file.number, file.below, file.partition))
+
+    def is_behind(self, at: Position) -> bool:
+        """True where the table lacks files that the mirrored table has: its option is new, or was off for a while."""
+        return self.at is None or self.applied.count < at.number
 
     def after(self, files: Sequence[ChangeFile], table: TableLog, path: str, log: Log | None) -> HistoryTable:
         """The table once these files are applied to it, as `View.after`."""
@@ -67,6 +77,11 @@ class HistoryObserver:
         self._storage, self._name, self._target = storage, name, target
         self._logs: dict[str, LogCache] = {}
 
+    @property
+    def targets(self) -> list[str]:
+        """The history tables that this process has looked at."""
+        return list(self._logs)
+
     def forget(self) -> None:
         """The next look lists the logs."""
         for log in self._logs.values():
@@ -78,23 +93,26 @@ class HistoryObserver:
             self._logs[target] = LogCache(self._storage.uri(target), self._storage.capabilities.looks_last)
         return self._logs[target]
 
-    def observe(self, metadata: TableMetadata, identity: str) -> tuple[HistoryTable, ...]:
-        """The history tables that the options ask for. `identity`: of the table folder.
+    def observe(self, metadata: TableMetadata, identity: str, earlier: Sequence[str] = ()) -> tuple[HistoryTable, ...]:
+        """The history tables that the options ask for. `identity`: of the table folder; `earlier`: those that it had
+        before resyncs, whose files a history table has.
 
         TableError, with the table's name: `metadata-invalid`, `table-name-ambiguous`, `target-foreign`,
         `table-restored`.
         """
         named = named_tables(self._name, self._target, metadata)
-        return tuple(self._looked(table, metadata, identity) for table in named)
+        return tuple(self._looked(table, metadata, (identity, *earlier)) for table in named)
 
-    def _looked(self, named: HistoryTable, metadata: TableMetadata, identity: str) -> HistoryTable:
+    def _looked(self, named: HistoryTable, metadata: TableMetadata, same: Sequence[str]) -> HistoryTable:
         path = self._storage.uri(named.target)
         log = self.log_of(named.target).read()
         table = read_table_log(path, log) if log is not None or not self._storage.capabilities.waits else None
         at = table.position if table is not None else None
         if table is not None:
             _check(named, table)
-        is_same = table is not None and at is not None and at.identity == identity
+        else:
+            check_no_table_around(self._storage, named.target)
+        is_same = table is not None and at is not None and at.identity in same
         before = parse_detection(table.detection, path) if table is not None and is_same else Detection()
         detection = declared(before, metadata, at.number if at is not None and is_same else 0, str(self._name))
         sequences: dict[str, int] | None = None
@@ -145,8 +163,10 @@ def alike(files: Sequence[ChangeFile], tables: Sequence[HistoryTable]) -> list[C
 
 
 def warnings_of(tables: Sequence[HistoryTable]) -> list[Warned]:
-    """What other writers changed in history tables since their last apply, with their names."""
-    return [
+    """What other writers changed in history tables since their last apply, with their names, and what they lack."""
+    manifests = [each.table.manifest for each in tables if each.table is not None]
+    notes = [from_note(note) for manifest in manifests if manifest is not None for note in manifest.notes]
+    return [warned for warned in notes if warned.code == GAP] + [
         warned._replace(message=f"{each.target}: {warned.message}")
         for each in tables
         if each.table is not None and each.table.foreign.changes
@@ -178,8 +198,11 @@ def _wrong(table: str, mirrored: str) -> str:
     return "begins with _, as internal folders do" if table.startswith("_") else ""
 
 
+GAP = "history-gap"
+"""The code of the warning that a history table lacks changes of files."""
+
 _AWAY = "Move that table away: its history begins again with the next change."
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
 
 
-__all__ = ["HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]
+__all__ = ["GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]

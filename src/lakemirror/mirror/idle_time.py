@@ -58,6 +58,7 @@ class IdleTime:
         found = [self._key_scan.step(scheduler.last_commits, scheduler.key_index)]
         if settings.maintenance:
             names = {target: name for name, target in scheduler.targets().items()}
+            names |= {target: name for name, each in scheduler.history_targets().items() for target in each}
             found.append(self._maintenance.step(names, lambda target: scheduler.paused(names[target])))
         if settings.verify_idle and verify:
             tables = [name for name in scheduler.zone.tables if scheduler.owns(name)]

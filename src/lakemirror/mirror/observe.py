@@ -90,8 +90,15 @@ class View:
 
     @cached_property
     def has_work(self) -> bool:
-        """True where files can be applied."""
-        return bool(self.pending.files) and self.failure is None and self.files.folder.paused is None
+        """True where files can be applied, or a history table is to begin."""
+        return bool(self.pending.files or self.to_begin) and self.failure is None and self.files.folder.paused is None
+
+    @cached_property
+    def to_begin(self) -> tuple[HistoryTable, ...]:
+        """The history tables that begin at the position of the mirrored table before anything else is applied."""
+        if not self.history or self.at is None or self.is_recreated:
+            return ()
+        return tuple(table for table in self.history if table.is_behind(self.at))
 
     @cached_property
     def error(self) -> LakemirrorError | None:
@@ -144,6 +151,11 @@ class TableObserver:
         """Looks at the history tables; made once a table has some."""
         return HistoryObserver(self._storage, self.name, self.target)
 
+    @property
+    def history_targets(self) -> list[str]:
+        """The history tables that were looked at."""
+        return self.history.targets if "history" in self.__dict__ else []
+
     def forget(self) -> None:
         """The next look lists the logs."""
         self._log.forget()
@@ -163,9 +175,6 @@ class TableObserver:
             view = self._with_identity(view, now, mark)
             view = self._checked(view)
             view = self._with_detection(view)
-            if view.files.metadata.options.history:
-                history = self.history.observe(view.files.metadata, view.identity)
-                view = _warned(replace(view, history=history), warnings_of(history))
             view = self._with_pending(view, now)
         except Exception as failure:  # the boundary around one table: no error leaves it
             self.forget()
@@ -246,6 +255,9 @@ class TableObserver:
         durable = self._settings.durability == POWER
         decided = identify(self._storage, view.files, so_far, write=mark, durable=durable)
         view = replace(view, identity=decided.id)
+        if view.files.metadata.options.history:
+            history = self.history.observe(view.files.metadata, decided.id, decided.marker.resync_of)
+            view = _warned(replace(view, history=history), warnings_of(history))
         if decided.warning is None:
             return view
         happened = now if decided.kind == "marker-lost" else 0.0
@@ -300,7 +312,7 @@ class TableObserver:
         folder = view.files.folder
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
         is_behind = bool(view.history) and any(table.applied.count > view.applied.count for table in view.history)
-        limit = None if is_behind else self._settings.batch_files
+        limit = None if is_behind and not view.detection.is_plain else self._settings.batch_files
         with self._storage.holding_folders():
             chosen = pending(view.files, view.applied, self._seen.readiness(now), limit)
         if is_behind:

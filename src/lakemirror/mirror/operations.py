@@ -118,6 +118,13 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
         return Act(f"{what} in quarantine in {folder.name}", changed=False)
     positions = _positions(storage, folder, log_, metadata, default_schema)
     late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
+    if late and metadata.options.history:
+        raise LakemirrorError(
+            "history-has-no-place",
+            f"{folder.name} has history tables, which are past the file's number: a file of an earlier number has no "
+            "place in them",
+            table=str(folder.name),
+        )
     if late:
         _check_archive(storage, folder, default_schema)
         _mark_anew(storage, folder.name)  # first: at its old place the file would count as applied
@@ -232,7 +239,10 @@ def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -
 def _mark_anew(storage: Storage, name: TableName) -> None:
     """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`."""
     path = f"{name.folder}/{MARKER}"
-    marker = Marker(uuid.uuid4().hex, marker_place(name))
+    content = read_marker(storage, path)
+    before = parse_marker(content) if content is not None else None
+    earlier = (before.id, *before.resync_of)[:_MOST_RESYNCS] if before is not None else ()
+    marker = Marker(uuid.uuid4().hex, marker_place(name), resync_of=earlier)
     for _ in range(_ROUNDS):
         storage.delete(path)
         failpoints.reach("resync.before-marker")
@@ -303,6 +313,7 @@ def _number(path: str) -> int:
     return int(match[1]) if match else 0
 
 
+_MOST_RESYNCS = 100  # identities that a marker names
 _NUMBERED = re.compile(r"([0-9]{20})\.")
 _SECOND = re.compile(r"[0-9]{20}\..+\.[0-9]+")
 

@@ -153,9 +153,7 @@ def plan(
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
         batch = batch._replace(warnings=(*batch.warnings, *replaced))
-    options = view.files.metadata.options
-    inserts_replace = options is not NO_OPTIONS and options.has_versions
-    if inserts_replace:
+    if options is not NO_OPTIONS and options.has_versions:
         batch = batch._replace(append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
@@ -168,8 +166,6 @@ def plan(
         work = own.ordered(work)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
-    if work is not None and inserts_replace:
-        work = replace(work, inserts_replace=True)
     may_add = work is not None and work.ordering is None and "rows" not in tried
     added = _added(batch, target, uri, rules.trust_footers) if may_add else ()
     choice = choice_of(rules.preference, work) if work and not added else _NO_ROWS
@@ -318,7 +314,9 @@ def row_work(
         return None
     units = tuple(unit for item in batch.files for unit in units_of(item, uri))
     default = UPSERT if view.files.metadata.upsert_by_default else INSERT
-    work = RowWork(target, units, batch.append_only, default, partial=batch.partial)
+    options = view.files.metadata.options
+    replaces = options is not NO_OPTIONS and options.has_versions
+    work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
     if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
     _check_kept(target)

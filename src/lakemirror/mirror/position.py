@@ -48,7 +48,14 @@ _CONVERTED = "value-converted"
 _LINE = "\n"
 _HASH = 16  # bytes
 _SEGMENT_NAME = re.compile("[0-9a-f]{32}")
-_NOTED = ("column-mapping", "column-added-again", "separator-doubtful", "text-looks-typed", "partial-row-missing")
+_NOTED = (
+    "column-mapping",
+    "column-added-again",
+    "separator-doubtful",
+    "text-looks-typed",
+    "partial-row-missing",
+    "history-gap",
+)
 MISSING_ROWS = "partial rows had no row with their key: the columns that they leave out are NULL"
 
 

@@ -30,7 +30,7 @@ from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
-from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.step import Begun, Conflict, Replicator
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
@@ -204,6 +204,15 @@ class Scheduler:
         """The Delta tables of the table folders, relative to the database; those that exist."""
         return {name: name.target(self._settings.default_schema) for name, s in list(self.states.items()) if s.position}
 
+    def history_targets(self) -> dict[TableName, list[str]]:
+        """The history tables of the table folders, relative to the database."""
+        schema = self._settings.default_schema
+        return {
+            name: [f"{name.target(schema).rpartition('/')[0]}/{each.name}" for each in state.history]
+            for name, state in list(self.states.items())
+            if state.history
+        }
+
     def last_commits(self) -> dict[str, float]:
         """When each table was committed to last, by its target."""
         schema = self._settings.default_schema
@@ -304,6 +313,8 @@ class Scheduler:
             case Conflict():
                 self._races[name] += 1
                 return Again(0.0) if self._races[name] <= _RACES else self._failed(name, look, done.error())
+            case Begun():
+                return Again(0.0)
             case Applied():
                 self._races.pop(name, None)
                 self.tables.after(name, look, done)
@@ -365,7 +376,7 @@ class Scheduler:
 
     def _note(self, name: TableName, look: View, begun: float) -> None:
         """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
-        idle = not look.pending.count and look.table is not None and not look.is_recreated
+        idle = not look.pending.count and not look.to_begin and look.table is not None and not look.is_recreated
         is_old = begun - look.log_time / 1e9 > _FRESH
         if idle and is_old and look.error is None and look.pending.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)

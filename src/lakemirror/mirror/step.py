@@ -66,7 +66,12 @@ class Conflict:
         return LakemirrorError("concurrent-commit", self.message)
 
 
-Done = Applied | Rejected | Conflict
+@dataclass(frozen=True)
+class Begun:
+    """History tables have begun at the mirrored table's position: the table is observed again."""
+
+
+Done = Applied | Rejected | Conflict | Begun
 """What a step did. Rejected: the next file cannot be applied; nothing was committed."""
 
 
@@ -110,6 +115,12 @@ class Replicator:
                 soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
                 self._log.forget()
                 return view, Conflict(f"{self.target}: deletes are soft from this version on")
+            if view.to_begin:
+                from lakemirror.mirror.history_begin import begin  # once in the life of a history table
+
+                for table in view.to_begin:
+                    begin(view, base, replace(self._history_base(table), history=table), self._rules)
+                return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
             view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
@@ -372,7 +383,17 @@ class Replicator:
         if not merged and compaction.is_due_sooner(self._path, before, version):
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
+        for target in self._observer.history_targets:
+            self._tidy_history(target, compaction.is_due(before, version))
         return merged
+
+    def _tidy_history(self, target: str, is_due: bool) -> None:
+        """The same for a history table, which has about as many commits as the mirrored table."""
+        path, log = self._storage.uri(target), self._observer.history.log_of(target)
+        if is_due or (not self._storage.capabilities.waits and is_first_look(path)):
+            remove_leftovers(path, 0, log.read())
+        if is_due:
+            compaction.merge_small_files(path, durability=self._rules.durability, known=log.read)
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:
@@ -382,4 +403,4 @@ def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None
     return oldest_needed(storage, settings, table)
 
 
-__all__ = ["Conflict", "Done", "Replicator"]
+__all__ = ["Begun", "Conflict", "Done", "Replicator"]

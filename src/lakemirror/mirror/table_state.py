@@ -19,7 +19,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import MISSING_ROWS, from_note
-from lakemirror.status import TableStatus
+from lakemirror.status import TableStatus, TargetStatus
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -90,6 +90,7 @@ class TableState:
     warnings: tuple[Warned, ...] = ()
     failure: Failure | None = None
     last: LastApply = field(default_factory=LastApply)
+    history: tuple[TargetStatus, ...] = ()
 
     @property
     def error(self) -> LakemirrorError | None:
@@ -154,7 +155,21 @@ def _looked(state: TableState, look: View, now: float, longest: float) -> TableS
         warnings=lasting(state.warnings, look.warnings, now),
         failure=_failure_after(state, look, now, longest),
         last=last,
+        history=_history(state, look),
     )
+
+
+def _history(state: TableState, look: View) -> tuple[TargetStatus, ...]:
+    """The history tables as a look has found them; those of before where it could not look."""
+    if not look.history:
+        return state.history if look.failure is not None else ()
+    return tuple(
+        TargetStatus(
+            each.target.rpartition("/")[2], each.options.mode, each.at.number if each.at is not None else 0,
+            REPLICATING if each.at is not None else INITIALIZED,
+        )
+        for each in look.history
+    )  # fmt: skip
 
 
 def _failure_after(state: TableState, look: View, now: float, longest: float) -> Failure | None:
@@ -190,6 +205,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
             manifest.ignored_deletes,
             manifest.late_changes,
         ),
+        history=tuple(each._replace(position=done.position.number, status=REPLICATING) for each in state.history),
     )
 
 
@@ -237,7 +253,16 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
         engine_reason=last.reason,
         ignored_deletes=last.ignored_deletes,
         late_changes=last.late_changes,
+        history=tuple(_target(each, state) for each in state.history),
     )
+
+
+def _target(target: TargetStatus, state: TableState) -> TargetStatus:
+    """A history table with the error that concerns it alone: that names its folder."""
+    error = state.error
+    if error is None or (error.table or "").rpartition("/")[2] != target.name:
+        return target
+    return target._replace(status=state.status, error_code=error.code)
 
 
 def remembered(last: TableStatus | None) -> TableState:
@@ -248,6 +273,7 @@ def remembered(last: TableStatus | None) -> TableState:
         waiting=last.waiting_for,
         warnings=last.warnings,
         last=LastApply(synced=last.last_sync or 0.0, engine=last.engine, reason=last.engine_reason),
+        history=last.history,
     )
 
 

@@ -32,7 +32,7 @@ from lakemirror.landing_zone.table_options import CHANGES, SCD2
 from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import HistoryTable, alike
-from lakemirror.mirror.next_batch import Limits, next_batch
+from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (
     ApplyPlan,
@@ -134,7 +134,7 @@ def _plan_history(
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
     own = from_delta(before["schemaString"]) if before else ()
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    configuration = configuration_after(before, rules.properties)
     growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
     follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
     sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
@@ -142,10 +142,32 @@ def _plan_history(
     batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return replace(batch, message=f"{table.target}: {batch.message}")
-    is_versions = table.options.mode == SCD2
-    added = version_plans.bounds(declared.options.sequence, batch.columns, table.target) if is_versions else _CHANGES
-    now = {column.name: column for column in (*batch.columns, *added)}
-    columns = _followed([now.get(column.name, column) for column in own], (*batch.columns, *added))
+    metadata = history_metadata(view, base, batch, rules)
+    target = apply_target(target_of(base.path, metadata, declared.key_columns))
+    target = replace(target, version=snapshot.version + 1 if snapshot else 0)
+    _check_no_constraint(target, table)
+    work = row_work(view, batch, target, uri, None)
+    if work is not None:
+        history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
+        work = replace(work, history=history)
+        if table.options.mode == SCD2:
+            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options))
+    choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
+    return ApplyPlan(view, base, batch, metadata, work, (), choice)
+
+
+def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) -> dict[str, Any]:
+    """The `metaData` action of a history table after the batch. TableError where it cannot be written."""
+    table, snapshot = base.history, base.snapshot
+    assert table is not None
+    before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
+    own = from_delta(before["schemaString"]) if before else ()
+    declared, is_versions = view.files.metadata, table.options.mode == SCD2
+    given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
+    added = version_plans.bounds(declared.options.sequence, given, table.target) if is_versions else _CHANGES
+    grown = {column.name: column for column in (*given, *added)}
+    columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
+    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
     if is_versions:
         configuration = version_plans.configuration_of(
             configuration, table.options, declared.key_columns, columns, table.target
@@ -154,17 +176,7 @@ def _plan_history(
     metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
     check_writable(metadata, snapshot, base.path)
-    target = apply_target(target_of(base.path, metadata, declared.key_columns))
-    target = replace(target, version=snapshot.version + 1 if snapshot else 0)
-    _check_no_constraint(target, table)
-    work = row_work(view, batch, target, uri, None)
-    if work is not None:
-        history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
-        work = replace(work, history=history)
-        if is_versions:
-            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options))
-    choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
-    return ApplyPlan(view, base, batch, metadata, work, (), choice)
+    return metadata
 
 
 def _followed(own: Sequence[Column], others: Sequence[Column]) -> tuple[Column, ...]:
@@ -191,4 +203,4 @@ def _check_no_constraint(target: Target, table: HistoryTable) -> None:
         )
 
 
-__all__ = ["history_after", "plan_targets", "view_of"]
+__all__ = ["history_after", "history_metadata", "plan_targets", "view_of"]

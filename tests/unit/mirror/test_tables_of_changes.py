@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.change_tables import UNCHANGED, expected, held, marked
+from tests.commands import CommandRunner
 from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import read_table, table_rows
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.cli.commands import command_line
 from lakemirror.delta.log import read_snapshot
+from lakemirror.mirror import apply
 from lakemirror.mirror.table_log import read_table_log
 
 
@@ -89,13 +93,15 @@ def test_a_name_in_a_schema_and_another_name(tmp_path: Path) -> None:
 def test_more_rows_than_are_held_and_files_that_are_taken_as_they_are(tmp_path: Path) -> None:
     """Inserts alone are copied into the mirrored table; the table of changes reads them."""
     begun(tmp_path)
-    rows = {"id": pa.array(range(400_000)), "v": pa.array([f"text of some length {n}" for n in range(400_000)])}
+    rows = pa.table({"id": range(300_000), "v": [f"text {number}" for number in range(300_000)]})
     put(tmp_path, "t", 1, rows, compression="none")
     sync(tmp_path)
-    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
-    put(tmp_path, "t", 2, marked([4] * 1000, id=list(range(1000)), v=["new"] * 1000))
+    found = read_table(tmp_path / "Tables/t__changes").sort_by("__row")
+    assert found.select(["id", "v"]).equals(rows) and found["__row"].equals(rows["id"])
+    put(tmp_path, "t", 2, marked([4] * 3000, id=list(range(3000)), v=["new"] * 3000))
     sync(tmp_path, memory=1 << 20)
-    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+    found = read_table(tmp_path / "Tables/t__changes").filter(pc.field("__operation") == "upsert").sort_by("__row")
+    assert found["id"].to_pylist() == found["__row"].to_pylist() == list(range(3000))
 
 
 @pytest.mark.parametrize("name", ["__operation", "__FILE", "__deleted", "__END_AT"])
@@ -216,3 +222,145 @@ def test_delimited_text_and_files_found_by_their_times(tmp_path: Path) -> None:
     sync(tmp_path, settle=0.0)
     found = [(row[1], row[2], dict(row[4])) for row in sorted(held(tmp_path, "c__changes"))]
     assert [(number, operation) for number, operation, _ in found] == [(0, "insert"), (1, "update")]
+
+
+def test_the_history_is_switched_on_later_and_off_for_a_while(tmp_path: Path) -> None:
+    """It begins at once, at the position of the mirrored table; what came while it was off is a lasting warning."""
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    begun(tmp_path)
+    sync(tmp_path)
+    assert not held(tmp_path, "t__changes")
+    put(tmp_path, "t", 2, {"id": [2], "new": ["x"]})
+    sync(tmp_path)
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t", since=2)
+    first = held(tmp_path, "t__changes")
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 3, {"id": [3]})
+    sync(tmp_path)
+    begun(tmp_path)
+    put(tmp_path, "t", 4, marked([4], id=[1], new=["y"]))
+    sync(tmp_path)
+    sync(tmp_path)
+    assert held(tmp_path, "t__changes") == first + expected(tmp_path, "t", since=4)
+    (warned,) = MirroredDatabase(tmp_path).status().tables[0].warnings
+    assert warned.code == "history-gap" and "after number 2 up to number 3" in warned.message
+
+
+def test_another_name_begins_another_table_and_the_old_one_stays(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "changes", "name": "log"}})
+    put(tmp_path, "t", 2, {"id": [2]})
+    sync(tmp_path)
+    assert held(tmp_path, "log") == expected(tmp_path, "t", since=2)
+    assert sum(held(tmp_path, "t__changes").values()) == 1
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_resync_adds_nothing_to_the_table_of_changes(tmp_path: Path, partitioned: bool) -> None:
+    begun(tmp_path, isPartitionEnabled=partitioned)
+    place = folder(tmp_path, "t") / ("p=a" if partitioned else "")
+    place.mkdir(exist_ok=True)
+    for number in (1, 2, 3):
+        put(tmp_path, "t", number, {"id": [number]}).rename(place / f"{number:020}.parquet")
+    sync(tmp_path)
+    before = held(tmp_path, "t__changes")
+    assert sum(before.values()) == 3
+    for number in (4, 5):
+        MirroredDatabase(tmp_path).resync("t")
+        sync(tmp_path, batch_files=1)
+        assert held(tmp_path, "t__changes") == before
+        put(tmp_path, "t", number, {"id": [number]}).rename(place / f"{number:020}.parquet")
+        sync(tmp_path, batch_files=2)
+        before = held(tmp_path, "t__changes")
+        assert sum(before.values()) == number and len(table_rows(tmp_path, "t")) == number
+
+
+def test_a_late_file_has_no_place_in_a_history(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([7], id=[1]))
+    put(tmp_path, "t", 2, {"id": [2]})
+    MirroredDatabase(tmp_path, on_bad_file="quarantine").sync()
+    with pytest.raises(LakemirrorError) as refused:
+        MirroredDatabase(tmp_path).replay("t")
+    assert refused.value.code == "history-has-no-place"
+    assert sum(held(tmp_path, "t__changes").values()) == 1
+
+
+def test_the_status_shows_each_table_with_its_position(tmp_path: Path) -> None:
+    declare(tmp_path, "s.t", ["id"], lakemirror={"history": "changes"})
+    put(tmp_path, "s.t", 1, {"id": [1]})
+    sync(tmp_path)
+    sync(tmp_path)
+    (row,) = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+    assert row["targets"] == [
+        {"name": "s.t", "mode": "current", "position": 1, "status": "Replicating", "errorCode": ""},
+        {"name": "s.t__changes", "mode": "changes", "position": 1, "status": "Replicating", "errorCode": ""},
+    ]
+    text = CommandRunner().invoke(command_line("status"), ["status", str(tmp_path)]).output
+    assert "s.t has s.t__changes (changes): Replicating, position 1" in text, text
+
+
+def test_a_history_table_that_cannot_be_written_stops_its_folder_alone(tmp_path: Path) -> None:
+    """Another writer's constraint: the error names the history table, nothing is committed, other tables go on."""
+    begun(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1]})
+    put(tmp_path, "u", 1, {"id": [1]})
+    sync(tmp_path)
+    log = tmp_path / "Tables/t__changes/_delta_log"
+    metadata = json.loads(next(line for line in (log / f"{0:020}.json").read_text().splitlines() if "metaData" in line))
+    metadata["metaData"]["configuration"]["delta.constraints.positive"] = "id > 0"
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+                             "writerFeatures": ["deletionVectors", "checkConstraints"]}}  # fmt: skip
+    lines = [{"commitInfo": {"operation": "ADD CONSTRAINT", "timestamp": 1}}, metadata, protocol]
+    (log / f"{1:020}.json").write_text("".join(json.dumps(line) + chr(10) for line in lines))
+    put(tmp_path, "t", 2, {"id": [2]})
+    put(tmp_path, "u", 2, {"id": [2]})
+    error = failure(tmp_path, "t")
+    assert error.code == "table-feature-unsupported" and "t__changes" in error.message
+    assert table_rows(tmp_path, "t") == {(1,): 1} and table_rows(tmp_path, "u") == {(1,): 1, (2,): 1}
+    (row,) = [each for each in json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+              if each["sourceTableName"] == "t"]  # fmt: skip
+    assert [each["errorCode"] for each in row["targets"]] == ["", "table-feature-unsupported"]
+
+
+@pytest.mark.parametrize("other", ["t", "t__changes"])
+def test_another_writer_commits_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """To the mirrored table or to the table of changes, before the first commit or between the two."""
+    for at in (0, 1):
+        database = tmp_path / str(at)
+        begun(database)
+        put(database, "t", 1, {"id": [1]})
+        sync(database)
+        put(database, "t", 2, marked([4, 4], id=[1, 2]))
+        commits = [0]
+
+        def foreign(*given: Any, place: Path = database / "Tables" / other, when: int = at, **more: Any) -> Any:
+            if commits[0] == when:  # noqa: B023
+                log = place / "_delta_log"
+                number = len(list(log.glob("*.json")))
+                info = {"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}}
+                (log / f"{number:020}.json").write_text(json.dumps(info) + chr(10))
+            commits[0] += 1  # noqa: B023
+            return commit(*given, **more)  # noqa: B023
+
+        commit = apply.delta.commit
+        monkeypatch.setattr(apply.delta, "commit", foreign)
+        sync(database)
+        monkeypatch.undo()
+        assert commits[0] > 2 or (at, other) == (1, "t__changes")
+        assert held(database, "t__changes") == expected(database, "t"), at
+        assert table_rows(database, "t") == {(1,): 1, (2,): 1}
+
+
+def test_small_files_of_a_table_of_changes_are_merged(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for number in range(1, 40):
+        put(tmp_path, "t", number, marked([4], id=[number % 5]))
+    sync(tmp_path, batch_files=1)
+    snapshot = read_snapshot(tmp_path / "Tables/t__changes")
+    assert snapshot is not None and len(snapshot.files) < 20
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")

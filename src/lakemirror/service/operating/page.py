@@ -113,6 +113,9 @@ def table_page(view: Mapping[str, Any]) -> str:
         ("Behind", _duration(view["lagSeconds"])),
         ("Last apply", _text(_moment(view["lastApply"])) if view["lastApply"] else "none yet"),
     ]
+    for each in view.get("targets", ())[1:]:
+        what = f"{each['status']} {each['errorCode']}".strip()
+        facts.append((f"Table of {each['mode']}", _text(f"{each['name']}: file {each['position']}, {what}")))
     if view["engine"]:
         facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
     body = _facts(facts) + _trouble(view) + _warnings(view["tableWarnings"]) + _history(view["history"])

@@ -13,7 +13,7 @@ from lakemirror.service.host import ApplySeen, EngineHost
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
 from lakemirror.service.rest.database_status import status_of
-from lakemirror.status import DatabaseStatus, TableStatus, format_time
+from lakemirror.status import DatabaseStatus, TableStatus, format_time, target_rows
 
 
 def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> dict[str, Any]:
@@ -110,6 +110,7 @@ def _table(table: TableStatus, folder: str, now: float) -> dict[str, Any]:
         "table": table.name,
         "state": _state(table),
         "position": table.position,
+        **({"targets": target_rows(table)} if table.history else {}),
         "pendingFiles": table.pending_files,
         "waitingFor": None if waiting is None else {"what": waiting.what, "since": format_time(waiting.since)},
         "rows": table.processed_rows,

@@ -1,0 +1,83 @@
+"""A history table begins at the position of the mirrored table (history.md section 4, "Switching history on later").
+
+    no table yet, or one that was off for a while ─▶ one commit without change files: the mirrored table's position
+
+From then on both have the same files. What a table lacks because its option was off is a note in its manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakemirror.delta import commit as delta
+from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.log import Action
+from lakemirror.delta.schema import from_delta
+from lakemirror.landing_zone.findings import Warned
+from lakemirror.landing_zone.table_options import SCD2
+from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
+from lakemirror.mirror.first_versions import first_versions
+from lakemirror.mirror.history_tables import GAP, HistoryTable
+from lakemirror.mirror.next_batch import Batch
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.planner import Base
+from lakemirror.mirror.position import Manifest, Position, with_notes
+from lakemirror.mirror.table_rules import TableRules
+from lakemirror.mirror.target_plans import history_metadata, view_of
+
+_MOST_NOTES = 50
+
+
+def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
+    """Commits the mirrored table's position to a history table, which then goes on with it. Returns its version.
+
+    `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
+    table of versions gets the rows that the mirrored table has as its first versions. LakemirrorError
+    `concurrent-commit`; TableError where the table cannot be written.
+    """
+    table, at = base.history, view.at
+    assert table is not None and at is not None and current.snapshot is not None
+    before = current.snapshot.metadata.value
+    rows: list[Action] = []
+    batch = Batch((), from_delta(before["schemaString"]), append_only=True)
+    metadata = history_metadata(view_of(view, table), base, batch, rules)
+    if base.snapshot is None:
+        metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
+        make_table_folder(base)
+        if table.options.mode == SCD2:
+            rows = first_versions(view, current, base.path, metadata)
+    position = Position(view.identity, _generation(table, view.identity), at.number)
+    info = commit_info(
+        base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None,
+        user_metadata=_manifest(view, table, position).to_json(),
+    )  # fmt: skip
+    actions = [
+        {"commitInfo": info},
+        *state_actions(base.snapshot, metadata),
+        *transactions(position, (), view.applied.sequences),
+        *rows,
+    ]
+    return delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+
+
+def _generation(table: HistoryTable, identity: str) -> int:
+    return 1 if table.at is None else table.at.generation + (table.at.identity != identity)
+
+
+def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
+    before = table.table.manifest if table.table is not None else None
+    first = Manifest(
+        position.identity, position.number, position.number, "", 0, 0, view.files.metadata.key_columns,
+        detection=table.detection.to_json(), history=table.label,
+    )  # fmt: skip
+    if before is not None:
+        first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed)
+    if table.at is None:
+        return first
+    since = f"after number {table.at.number} " if table.at.identity == position.identity else ""
+    message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"
+    notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)], _MOST_NOTES)
+    return replace(first, notes=notes)
+
+
+__all__ = ["begin"]
