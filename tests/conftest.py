@@ -12,7 +12,7 @@ import pytest
 
 from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
-from tests import one_spark, own_cache, postgres, raised_codes, rounds, time_limits
+from tests import mariadb, one_spark, own_cache, postgres, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ SMALL = Settings(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (one_spark, postgres, raised_codes, rounds, time_limits):
+    for plugin in (mariadb, one_spark, postgres, raised_codes, rounds, time_limits):
         config.pluginmanager.register(plugin)
 
 

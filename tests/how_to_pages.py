@@ -23,6 +23,7 @@ PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
 ELSEWHERE = {  # pages whose examples another test runs
     "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
+    "how-to/mirror-a-mariadb-database": "tests/capture/test_mariadb_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",
     "how-to/share-tables": "tests/clients/test_sharing_client.py",
     "how-to/run-the-service": "tests/unit/service/test_deployment.py",

@@ -122,7 +122,7 @@ def tables_with_merge(tmp_path: Path) -> Iterator[str]:
 def jar_of_sparks_tests() -> Path:
     """The jar, fetched once by the Ivy that is in PySpark."""
     version = importlib.import_module("pyspark").__version__
-    folder = jars.cache_folder(Settings().with_environment()) / "test-jars"
+    folder = jars.cache_folder(Settings().with_environment()) / "environments" / "test-jars"
     jar = folder / f"spark-catalyst_2.13-{version}-tests.jar"
     if not jar.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -84,9 +84,10 @@ def test_without_java(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "asked"),
     [
-        ("install", "all"), ("demo", "java"), ("demo-store", ""), ("test-unit", ""), ("test", "java jars postgresql"),
-        ("test-full", "java jars postgresql"), ("lint", ""), ("types", ""), ("format", ""), ("docs", ""),
-        ("bench", "java jars postgresql"),
+        ("install", "all"), ("demo", "java"), ("demo-store", ""), ("test-unit", ""),
+        ("test", "java jars postgresql mariadb"),
+        ("test-full", "java jars postgresql mariadb"), ("lint", ""), ("types", ""), ("format", ""), ("docs", ""),
+        ("bench", "java jars postgresql mariadb"),
     ],
 )  # fmt: skip
 def test_each_target_asks_for_what_it_uses(target: str, asked: str) -> None:

@@ -52,7 +52,11 @@ class Source:
 
     source: Annotated[
         str,
-        typer.Option("--from", help="postgresql://USER@HOST/DATABASE, or kafka://HOST:9092/PATTERN.", metavar="URL"),
+        typer.Option(
+            "--from",
+            help="postgresql://…, mariadb://… or mysql://USER@HOST/DATABASE; or kafka://HOST:9092/PATTERN.",
+            metavar="URL",
+        ),
     ]
     tables: Annotated[
         list[str] | None,
@@ -69,7 +73,7 @@ class Source:
     ] = None
     flat: Annotated[bool, typer.Option("--flat", help="Folders without their schema.")] = False
     password_file: Annotated[
-        Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, or .pgpass.")
+        Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, .pgpass; MYSQL_PWD.")
     ] = None
 
 
@@ -139,20 +143,20 @@ def follow(
 
     Example: lakemirror capture shop --from postgresql://shop@db/shop --once
 
+    Example: lakemirror capture shop --from mariadb://shop@db/shop
+
     Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():
         from lakemirror.cli.capture_report import reported
         from lakemirror.publisher import Landing
         from lakemirror.publisher.capture.database_capture import Capture
-        from lakemirror.publisher.capture.debezium import use_java
-        from lakemirror.spark_session.java import find
 
     if source.source.startswith("kafka://"):
         _follow_topics(database, source, topics, once=work.once)
         return
     options = options_of(source, values)
-    use_java(find().home)
+    _prepare_java(options)
     landing = Landing(database)
     with progress_bars() as show:
         running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
@@ -183,6 +187,17 @@ def _recorded(database: str, name: str) -> Iterator[None]:
         raise
     finally:
         record(time.monotonic() - begun)
+
+
+def _prepare_java(options: CaptureOptions) -> None:
+    """Finds Java, where the stream of the source needs it."""
+    from lakemirror.publisher.capture.source_kinds import needs_java
+
+    if needs_java(options):
+        from lakemirror.publisher.capture.debezium import use_java
+        from lakemirror.spark_session.java import find
+
+        use_java(find().home)
 
 
 def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool) -> None:

@@ -37,19 +37,14 @@ def reported(landing: Landing, options: CaptureOptions, every: float, stop: Call
         ended.set()
 
 
-def slot_view(options: CaptureOptions, name: str) -> SlotView:
-    """What the source says of a slot. `capture-source-failed`."""
-    from lakemirror.publisher.capture.capture_status import SlotView
-    from lakemirror.publisher.capture.postgresql.slot import read_slot
-    from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+def source_view(landing: Landing, options: CaptureOptions) -> SlotView:
+    """What the source says of the log that a capture needs. `capture-source-failed`."""
+    from lakemirror.landing_zone.zone import LANDING_ZONE
+    from lakemirror.publisher.capture import source_kinds
+    from lakemirror.publisher.capture.capture_position import read_zone_state
 
-    with connected(options) as connection, failing(options):
-        found = read_slot(connection, name)
-        row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
-    now = int(row[0]) if row else 0
-    if found is None:
-        return SlotView("gone", 0, now, False)
-    return SlotView(found.wal_status, found.kept_back, now, found.active)
+    said = read_zone_state(landing.folder(LANDING_ZONE)) or {}
+    return source_kinds.view(options, str(said.get("slot") or options.slot), int(said.get("position") or 0))
 
 
 def _status(landing: Landing, options: CaptureOptions) -> dict[str, Any]:
@@ -58,10 +53,10 @@ def _status(landing: Landing, options: CaptureOptions) -> dict[str, Any]:
 
     slot = None
     with suppress(LakemirrorError):
-        slot = slot_view(options, options.slot)
+        slot = source_view(landing, options)
     with suppress(LakemirrorError, OSError):
         return capture_status(landing, slot) or {}
     return {}
 
 
-__all__ = ["reported", "slot_view"]
+__all__ = ["reported", "source_view"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,7 @@ from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.capture.postgresql.source_check import Need
+    from lakemirror.publisher.capture.source_needs import Need
 
 Landed = Annotated[str, typer.Argument(help="The database that is captured into.", metavar="DATABASE")]
 
@@ -36,12 +35,9 @@ def check(
     Example: lakemirror capture check --from postgresql://shop@db/shop --tables 'public.*'
     """
     from lakemirror.cli.capture import Values
-    from lakemirror.publisher.capture.postgresql import source_check
-    from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+    from lakemirror.publisher.capture import source_kinds
 
-    options = options_of(source, Values(insert_only=insert_only))
-    with connected(options) as connection, failing(options):
-        found = source_check.check(connection, options)
+    found = source_kinds.check(options_of(source, Values(insert_only=insert_only)))
     if as_json:
         print(json.dumps([vars(need) for need in found], indent=1))
     else:
@@ -68,7 +64,7 @@ def status(
 
     Example: lakemirror capture status shop --from postgresql://shop@db/shop
     """
-    from lakemirror.cli.capture_report import slot_view
+    from lakemirror.cli.capture_report import source_view
     from lakemirror.publisher import Landing
     from lakemirror.publisher.capture.capture_options import CaptureOptions
     from lakemirror.publisher.capture.capture_status import capture_status
@@ -82,7 +78,7 @@ def status(
             hint="Begin one: `lakemirror capture DB --from URL`.",
         )
     if source:
-        found = capture_status(landing, slot_view(CaptureOptions(source), str(found["slot"])))
+        found = capture_status(landing, source_view(landing, CaptureOptions(source)))
     assert found is not None
     print(json.dumps(found, indent=1) if as_json else _text(found))
     if found["walStatus"] in ("lost", "gone") or any(each["phase"] == "stopped" for each in found["tables"]):
@@ -102,18 +98,14 @@ def drop(
 
     Example: lakemirror capture drop shop --from postgresql://shop@db/shop
     """
-    from lakemirror.publisher.capture.postgresql.slot import give_back
-    from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+    from lakemirror.publisher.capture import source_kinds
 
     options = options_of(source)
-    with ExitStack() as opened:
-        connection = opened.enter_context(connected(options))
-        if not yes:
-            question = f"Drop the slot and the publication {options.slot}? The capture into {database} ends."
-            if not sys.stdin.isatty() or not typer.confirm(question, err=True):
-                raise LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given")
-        with failing(options):
-            dropped = give_back(connection, options.slot)
+    if not yes:
+        question = f"Drop the slot and the publication {options.slot}? The capture into {database} ends."
+        if not sys.stdin.isatty() or not typer.confirm(question, err=True):
+            raise LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given")
+    dropped = source_kinds.give_back(options)
     for each in dropped:
         print(f"dropped: {each}")
     if not dropped:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 
-FROM_BYTES = 1 << 30
+FROM_BYTES = 6 << 30
 """If so many decoded bytes wait in all tables, `auto` starts Spark in the background although none was configured."""
 
 FROM_BYTES_WITH_SPARK = 128 << 20
@@ -38,9 +38,9 @@ less than twice as long for 122 MiB.
 WHILE_STARTING = 256 << 20
 """Most decoded bytes of a batch while Spark starts, so that much is left for it."""
 
-PAYS_FROM = 4
-"""So many times the bytes that start Spark must still wait when it is ready. The first tasks of a Spark that has done
-nothing yet cost as much CPU time as 1.3 GiB by the local engine on the same machine, and its start as much again.
+_DONE_MEANWHILE = 3
+"""The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left,
+Spark's first tasks do not pay: they cost as much CPU time as 1.3 GiB by the local engine on the same machine.
 """
 
 STARTING, READY, COLD = "starting", "ready", "cold"
@@ -124,9 +124,10 @@ def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choi
     waits, starts = max(bytes, preference.waiting), preference.from_bytes or FROM_BYTES
     waiting = _size(waits)
     if preference.spark == COLD:
-        if waits >= PAYS_FROM * starts and bytes >= preference.uses_from:
+        pays = starts - starts // _DONE_MEANWHILE
+        if waits >= pays and bytes >= preference.uses_from:
             return Choice(SPARK, f"{waiting} wait, and Spark has started")
-        return Choice(LOCAL, f"{waiting} wait, the first tasks of Spark pay from {_size(PAYS_FROM * starts)}")
+        return Choice(LOCAL, f"{waiting} wait, the first tasks of Spark pay from {_size(pays)}")
     if preference.spark == STARTING:
         return Choice(LOCAL, f"{waiting} wait, and Spark is starting for the batches after this one")
     if preference.spark:

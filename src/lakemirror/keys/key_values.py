@@ -18,7 +18,8 @@ _LARGE = 1 << 30  # a column with more bytes may be too large for 32-bit offsets
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _INVERSE = pow(_FACTOR, -1, 1 << 64)
 _BYTES_AT_ONCE = 1 << 20
-_DENSE = 8  # numbers are dense if at most so many are missing for each one that occurs
+_DENSE, _DENSE_IF_FEW = 8, 32  # numbers are dense if at most so many are missing for each one that occurs
+_FEW = 1 << 24  # numbers within so narrow a range: an array with a place for each takes 64 MB
 _NULL = np.uint64(0x6A09E667F3BCC909)
 
 
@@ -91,10 +92,15 @@ def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
         return None
     values = np.asarray(_combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
     low, high = int(values.min()), int(values.max())
-    if high - low > _DENSE * len(values) + 1024:
+    if not are_dense(high - low, len(values)):
         return None
     codes: np.ndarray = np.subtract(values, low, dtype=np.int64)
     return codes
+
+
+def are_dense(width: int, count: int) -> bool:
+    """True if an array with a place for each number of the range is better than hashing so many numbers of it."""
+    return width <= max(_DENSE * count, min(_DENSE_IF_FEW * count, _FEW)) + 1024
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:

@@ -333,9 +333,9 @@ def _matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:
         (column,) = wanted.columns.values()
         if isinstance(kept, Runs):
             return kept.places(column.numbers)
-        in_order = _searched(kept, column)
-        if in_order is not None:
-            return in_order
+        found = _searched(kept, column)
+        if found is not None:
+            return found
     assert isinstance(kept, pa.Table)
     return is_among(comparable(kept), wanted.values)
 
@@ -347,12 +347,14 @@ def _to_keep(rows: pa.Table, wanted: WantedKeys) -> Kept:
 
 
 def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
-    """The positions of the rows with a wanted key, by binary search; None if the rows are not sorted."""
+    """The positions of the rows with a wanted key, without hashing: by binary search if the rows are sorted, or else in
+    a map of the wanted numbers. None if the rows are neither sorted nor the wanted numbers dense.
+    """
     if rows[0].null_count or not rows.num_rows:
         return None
     values = numbers_of(rows[0])
     if (values[1:] < values[:-1]).any():
-        return None
+        return column.places_of(values)
     wanted = column.numbers
     low, high = np.searchsorted(wanted, values[0]), np.searchsorted(wanted, values[-1], "right")
     inside = wanted[low:high]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.data_rows import constant
 from lakemirror.keys.key_file import KeysOfLayout
 from lakemirror.keys.key_layout import KeyLayout, encode
-from lakemirror.keys.key_values import comparable, comparable_column, key_codes, whole_numbers
+from lakemirror.keys.key_values import are_dense, comparable, comparable_column, key_codes, whole_numbers
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
@@ -75,6 +75,29 @@ class WantedColumn:
     def numbers(self) -> np.ndarray:
         """The values without NULL, ascending. Only if `is_number`."""
         return np.sort(numbers_of(self.values.drop_null()))
+
+    @cached_property
+    def _is_wanted(self) -> np.ndarray | None:
+        """For each number from the lowest wanted one on, whether it is wanted; None if they are not dense."""
+        numbers = self.numbers
+        if not len(numbers) or not are_dense(int(numbers[-1]) - int(numbers[0]), len(numbers)):
+            return None
+        found = np.zeros(int(numbers[-1]) - int(numbers[0]) + 1, bool)
+        found[np.subtract(numbers, numbers[0], dtype=np.int64)] = True
+        return found
+
+    def places_of(self, values: np.ndarray) -> np.ndarray | None:
+        """Positions (int64, ascending) of the values that are wanted; None if that needs hashing. Only if `is_number`.
+
+        `values`: as from `numbers_of`, of this column's type.
+        """
+        is_wanted = self._is_wanted
+        if is_wanted is None or values.dtype != self.numbers.dtype:
+            return None
+        inside = (values >= self.numbers[0]) & (values <= self.numbers[-1])
+        distance = np.subtract(values, self.numbers[0], dtype=np.int64)
+        distance[~inside] = 0
+        return np.flatnonzero(is_wanted[distance] & inside)
 
     @cached_property
     def bounds(self) -> tuple[Any, Any] | None:

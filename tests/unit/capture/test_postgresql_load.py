@@ -12,6 +12,7 @@ import pytest
 from tests.postgres import Postgres, execute
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture import loaded_rows
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql import load
 from lakemirror.publisher.capture.postgresql.slot import give_back, read_slot
@@ -55,7 +56,7 @@ def loaded(url: str, **options: Any) -> dict[str, Files]:
 
 
 def test_every_row_of_the_snapshot_is_loaded_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "FILE_BYTES", 3 << 20)
+    monkeypatch.setattr(loaded_rows, "FILE_BYTES", 3 << 20)
     monkeypatch.setattr(load, "BATCH_BYTES", 1 << 20)
     execute(
         database,

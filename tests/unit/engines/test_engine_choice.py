@@ -8,7 +8,6 @@ from lakemirror.engines.engine import (
     COLD,
     FROM_BYTES,
     FROM_BYTES_WITH_SPARK,
-    PAYS_FROM,
     READY,
     STARTING,
     Choice,
@@ -29,10 +28,10 @@ LARGE = 64 << 30
         (Preference(waiting=LARGE), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark=STARTING), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark="no Java"), LARGE, "", "local"),
-        (Preference(waiting=PAYS_FROM * FROM_BYTES - 1, spark=COLD), FROM_BYTES, "", "local"),
-        (Preference(waiting=PAYS_FROM * FROM_BYTES, spark=COLD), FROM_BYTES, "", "spark"),
+        (Preference(waiting=FROM_BYTES * 2 // 3 - 1, spark=COLD), FROM_BYTES // 4, "", "local"),
+        (Preference(waiting=FROM_BYTES * 2 // 3, spark=COLD), FROM_BYTES // 4, "", "spark"),
         (Preference(waiting=LARGE, spark=COLD), FROM_BYTES_WITH_SPARK - 1, "", "local"),
-        (Preference(from_bytes=10, waiting=40, spark=COLD), 10, "", "spark"),
+        (Preference(from_bytes=10, waiting=10, spark=COLD), 10, "", "spark"),
         (Preference(waiting=LARGE, spark=READY), FROM_BYTES_WITH_SPARK, "", "spark"),
         (Preference(waiting=LARGE, spark=READY), FROM_BYTES_WITH_SPARK - 1, "", "local"),
         (Preference(spark_given=True), FROM_BYTES_WITH_SPARK - 1, "", "local"),
@@ -55,7 +54,7 @@ def test_the_choice(preference: Preference, size: int, needs: str, engine: str) 
 
 
 def test_the_reason_names_sizes_or_what_needs_spark() -> None:
-    assert choose(Preference(), 3 << 20) == Choice("local", "3.0 MiB wait, Spark is started from 1.0 GiB")
+    assert choose(Preference(), 3 << 20) == Choice("local", "3.0 MiB wait, Spark is started from 6.0 GiB")
     waits = Preference(waiting=4 << 30)
     assert choose(waits._replace(spark=STARTING), 3 << 20).reason.startswith("4.0 GiB wait, and Spark is starting")
     assert choose(waits._replace(spark="no Java"), 1).reason == "4.0 GiB wait, and Spark cannot help: no Java"

@@ -247,3 +247,12 @@ def test_only_null_is_sought() -> None:
     for nulls in (0, 1):
         stats = json.dumps({"minValues": {"id": 1.0}, "maxValues": {"id": 2.0}, "nullCount": {"id": nulls}})
         assert may_hold({"path": "x", "stats": stats}, target, wanted)
+
+
+@pytest.mark.parametrize("wanted", [[5, 7, 2000, -3], [5, 1 << 62, -(1 << 63)]])
+def test_numbers_that_do_not_rise_are_found_also_at_the_ends_of_their_type(tmp_path: Path, wanted: list[int]) -> None:
+    """The first wanted ones are dense: a map has them."""
+    rows = [7, (1 << 63) - 1, -(1 << 63), 5, 6, 1 << 62, -4, -3, 2001, 2000, 5]
+    pq.write_table(pa.table({"k0": rows}), tmp_path / "a.parquet")
+    found = positions(str(tmp_path), adds("a.parquet"), pa.table({"K0": wanted}))
+    assert found["a.parquet"].to_pylist() == [place for place, row in enumerate(rows) if row in wanted]

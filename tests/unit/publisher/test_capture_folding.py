@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture import change_handler
 from lakemirror.publisher.capture.capture_position import (
@@ -217,7 +217,7 @@ def _sent(
                 for table, parts in pending.open().items():
                     assert len(parts) == 1 or all(part.columns == COLUMNS for part in parts)
                     (part,) = _whole(parts)
-                    rows = stream.publish_part(part.rows, SHAPE, nothing)
+                    rows = stream.publish_part(part.rows, lambda: SHAPE, nothing)
                     pending.keep(table, [TableEvents(*table, COLUMNS, rows)] if rows.num_rows else [])
                 if rng.random() < 0.2:
                     return done
@@ -228,7 +228,7 @@ def _sent(
             complete, ended = pending.take_complete()
             for parts in complete.values():
                 for part in parts:
-                    stream.publish(part.rows, SHAPE, nothing)
+                    stream.publish(part.rows, lambda: SHAPE, nothing)
             for each in ended:
                 stream.passed(each.position)
             if rng.random() < 0.2:
@@ -323,16 +323,30 @@ def ended(transaction: int) -> Group:
 def test_two_captures_of_one_table_stop_the_slower(tmp_path: Path) -> None:
     first, second = opened(tmp_path), opened(tmp_path)
     rows = events(event("c", None, row(1))).append_column("commit", pa.array([10]))
-    first.publish(rows, SHAPE, nothing)
+    first.publish(rows, lambda: SHAPE, nothing)
     with pytest.raises(LakemirrorError, match="another one publishes to this table") as raised:
-        second.publish(rows, SHAPE, nothing)
+        second.publish(rows, lambda: SHAPE, nothing)
     assert raised.value.code == "capture-taken"
+
+
+def test_events_that_a_load_has_may_have_columns_that_are_gone(tmp_path: Path) -> None:
+    """They come again where the source was not confirmed while the table was loaded."""
+    stream = opened(tmp_path, start=50)
+    rows = events(event("c", None, row(1), 6, 3, 1))
+
+    def gone() -> TableShape:
+        raise TableError("capture-schema-changed", "the column is gone", table="public.t")
+
+    stream.publish(rows.append_column("commit", pa.array([50])), gone, nothing)
+    assert newest_position(stream.table.place).number == 0
+    with pytest.raises(TableError, match="gone"):
+        stream.publish(rows.append_column("commit", pa.array([51])), gone, nothing)
 
 
 def test_a_footer_says_where_its_file_ends(tmp_path: Path) -> None:
     stream = opened(tmp_path, start=5)
     rows = events(event("c", None, row(1), 6, 3, 1), event("c", None, row(2), 7, 3, 2))
-    stream.publish(rows.append_column("commit", pa.array([10, 10])), SHAPE, nothing)
+    stream.publish(rows.append_column("commit", pa.array([10, 10])), lambda: SHAPE, nothing)
     found = newest_position(stream.table.place)
     assert found.number == 1
     assert found.position == FilePosition("postgresql", "lakemirror", Position(10, 1), Position(10, 2), 3, True)

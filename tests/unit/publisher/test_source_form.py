@@ -32,6 +32,10 @@ def test_a_difference_is_what_may_have_exchanged_rows(now: SourceForm, why: str,
     assert why in FORM.difference(now) and bool(why) == bool(FORM.difference(now))
     assert ignored in FORM.difference(now, ignore=True) and bool(ignored) == bool(FORM.difference(now, ignore=True))
     assert not SourceForm().difference(now)
+    added = replace(FORM, columns={**FORM.columns, "n": 3})
+    assert not FORM.difference(added)
+    assert FORM.difference(replace(added, defaults=("n",))) == "column n was added with a default"
+    assert not FORM.difference(replace(added, defaults=("n",)), ignore=True)
 
 
 def test_a_form_is_kept_as_json() -> None:

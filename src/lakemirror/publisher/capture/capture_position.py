@@ -43,12 +43,20 @@ class FilePosition:
     name: str
     first: Position
     last: Position
-    transaction: int = 0
+    transaction: int | str = 0
     final: bool = True
 
     def footer(self) -> dict[str, str]:
         """The entry for a Parquet file's metadata."""
         return {FOOTER: json.dumps(asdict(self))}
+
+    @property
+    def begin(self) -> int:
+        """Where a stream must begin that goes on behind this file, for sources whose transactions come one by one.
+
+        The position of an event of a transaction that has not ended is the one behind the transaction's begin.
+        """
+        return self.last.lsn if self.final else self.last.lsn - 1
 
     @classmethod
     def of_footer(cls, metadata: Mapping[bytes, bytes] | None) -> FilePosition | None:
@@ -143,6 +151,7 @@ class CaptureState:
         self._folder, self._origin, self._tell = folder, origin, tell
         self._written = 0.0
         self.milliseconds = 0  # when the newest transaction was committed that is in the landing zone
+        self.transaction: int | str = ""  # and its name
         self._tables: dict[str, dict[str, Any]] = {}
         self._waiting: dict[str, str] = {}
         self.said = 0
@@ -152,9 +161,10 @@ class CaptureState:
         """Seconds since the last write."""
         return time.monotonic() - self._written
 
-    def committed(self, milliseconds: int) -> None:
-        """Takes in when the newest transaction was committed that is in the landing zone (Unix ms)."""
-        self.milliseconds = milliseconds
+    def committed(self, milliseconds: int, transaction: int | str) -> None:
+        """Takes in when the newest transaction was committed that is in the landing zone (Unix ms), and its name."""
+        self.milliseconds = milliseconds or self.milliseconds
+        self.transaction = transaction or self.transaction
         self._waiting.clear()
 
     def waiting(self, table: tuple[str, str], error: LakemirrorError) -> None:
@@ -192,6 +202,7 @@ class CaptureState:
             "position": position,
             "time": time.time(),
             "committed": self.milliseconds / 1000,
+            "transaction": self.transaction,
             "tables": list(self._tables.values()),
         }
         try:

@@ -10,7 +10,7 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import LOADING, STOPPED, STREAMING, TableState, read_state, stopped
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.postgresql.catalog import SourceTable
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import matches, table_folders
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable

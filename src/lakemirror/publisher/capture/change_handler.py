@@ -11,15 +11,15 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.publisher.capture.capture_position import LOADING, CaptureState, stopped, write_state
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.debezium import Group, event_columns
-from lakemirror.publisher.capture.envelope import EventColumn, TableEvents, read_ended, read_events
+from lakemirror.publisher.capture.envelope import Ended, EventColumn, TableEvents, read_ended, read_events
 from lakemirror.publisher.capture.pending_changes import PendingChanges, Table
 from lakemirror.publisher.capture.table_stream import Found, TableStream
 
@@ -28,6 +28,18 @@ MOST_PENDING = 64 << 20  # bytes of an open transaction that are kept in memory
 AT_REST = 10.0  # seconds at least between two writes of `_capture.json`
 _WAITS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _TRANSACTION = "TransactionMetadataValue"
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """A table whose rows were replaced, or may have been, at this position of the log. `why`: says where, too, so that
+    it is another sentence each time. `columns`: only where the table had one of these before; None: in any case.
+    """
+
+    table: Table
+    position: int
+    why: str
+    columns: frozenset[str] | None = None
 
 
 class ChangeHandler:
@@ -57,15 +69,23 @@ class ChangeHandler:
         self.may_confirm = True
 
     def handle(self, groups: list[Group]) -> bool:
-        """Publishes the batch; True where the source may be confirmed up to here."""
-        ended = []
+        """Publishes a batch of Debezium's; True where the source may be confirmed up to here."""
+        events, ended = [], []
         for group in groups:
             if group.topic.endswith(_TRANSACTION):
                 ended += read_ended(group.lines)
             elif columns := self._columns_of(group):
-                wanted = [each for each in read_events(group.lines, columns) if self._table(each) in self._streams]
-                self._pending.add(wanted, ())
-        self._pending.add((), ended)
+                events += read_events(group.lines, columns)
+        return self.take(events, ended)
+
+    def take(self, events: Iterable[TableEvents], ended: list[Ended], exchanged: Iterable[Exchanged] = ()) -> bool:
+        """Publishes events and ends of transactions; True where the source may be confirmed up to here.
+
+        `exchanged`: tables whose rows were replaced by others without being logged; they are loaded again.
+        """
+        for each in exchanged:
+            self._exchange(each)
+        self._pending.add([each for each in events if self._table(each) in self._streams], ended)
         if ended:
             self._wait(self._published + PAUSE - time.monotonic())
             self._publish_complete()
@@ -79,6 +99,15 @@ class ChangeHandler:
         """The tables that have not stopped."""
         return self._streams
 
+    def _exchange(self, found: Exchanged) -> None:
+        """Stops a table, to be loaded again, unless what it holds is younger."""
+        stream = self._streams.get(found.table)
+        if stream is None or stream.position >= found.position:
+            return
+        if found.columns is None or not found.columns.isdisjoint(stream.table.types_before()):
+            name = ".".join(found.table)
+            self._end(found.table, TableError("capture-schema-changed", f"{name}: {found.why}", table=name))
+
     def _publish_complete(self) -> None:
         complete, ended = self._pending.take_complete()
         for table, parts in complete.items():
@@ -90,11 +119,13 @@ class ChangeHandler:
                 stream.passed(each.position)
         if ended and not self._stop.is_set():
             self.committed = ended[-1].position
-            self._state.committed(ended[-1].milliseconds)
+            named = next((each.transaction for each in reversed(ended) if each.transaction), 0)
+            self._state.committed(ended[-1].milliseconds, named)
 
     def _write(self, stream: TableStream, part: TableEvents, goes_on: bool) -> None:
         table = self._table(part)
-        stream.publish(part.rows, self._shape_of(table, part.columns), self._found(table), goes_on=goes_on)
+        shape = functools.partial(self._shape_of, table, part.columns)
+        stream.publish(part.rows, shape, self._found(table), goes_on=goes_on)
 
     def _publish_parts(self) -> None:
         for table, parts in self._pending.open().items():
@@ -103,7 +134,7 @@ class ChangeHandler:
             def write(stream: TableStream, table: Table = table, parts: list[TableEvents] = parts) -> None:
                 del left[:]  # noqa: B023  called in this round of the loop
                 for number, part in enumerate(parts, 1):
-                    shape, is_last = self._shape_of(table, part.columns), number == len(parts)
+                    shape, is_last = functools.partial(self._shape_of, table, part.columns), number == len(parts)
                     rows = stream.publish_part(part.rows, shape, self._found(table), is_last=is_last)
                     left.append(replace(part, rows=rows))  # noqa: B023
 
@@ -201,4 +232,4 @@ def _waits() -> Iterator[float]:
         yield _WAITS[-1]
 
 
-__all__ = ["ChangeHandler"]
+__all__ = ["ChangeHandler", "Exchanged"]

@@ -35,20 +35,17 @@ from lakemirror.publisher.capture.capture_position import (
 )
 from lakemirror.publisher.capture.captured_tables import CapturedTable, CapturedTables
 from lakemirror.publisher.capture.change_handler import ChangeHandler
-from lakemirror.publisher.capture.debezium import DebeziumStream, Group
+from lakemirror.publisher.capture.loaded_rows import Stopped
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
-from lakemirror.publisher.capture.postgresql.load import Stopped
-from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport
-from lakemirror.publisher.capture.postgresql.source import PostgresSource
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.source_form import SourceForm
-from lakemirror.publisher.capture.source_pulse import HEARTBEAT, Pulse
+from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Stream
+from lakemirror.publisher.capture.source_kinds import open_source
+from lakemirror.publisher.capture.source_pulse import Pulse
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
 
-SOURCE = "postgresql"
 _AGAIN = (1.0, 2.0, 5.0, 10.0)  # seconds before the next round
 
 
@@ -56,9 +53,9 @@ _AGAIN = (1.0, 2.0, 5.0, 10.0)  # seconds before the next round
 class _Round:
     """What one round has: the source, its log, and the tables that are streamed."""
 
-    source: PostgresSource
+    source: Source
     tables: CapturedTables
-    slot: SlotReport
+    start: int
     streams: dict[Table, TableStream]
 
 
@@ -84,6 +81,7 @@ class Capture:
         self._options = options
         self._tell, self._progress = tell, progress
         self._stop = threading.Event()
+        self._kind = ""
         self._until: int | None = None
         self._again = threading.Event()
         self._told: set[str] = set()
@@ -119,14 +117,14 @@ class Capture:
     def _round(self, once: bool) -> bool:
         """One round, until the stream ends; True where nothing more is to be done."""
         self._again.clear()
-        with PostgresSource(self._options, self._stop.is_set) as source, source.asking():
-            log = source.log
+        with open_source(self._options, self._stop.is_set) as source, source.asking():
+            log, self._kind = source.log, source.kind
             tables = CapturedTables(self._landing, source.tables(), self._options)
             tables.require_own(read_zone_state(self._zone), self._options)
             if self._wanted:
                 self._reload, self._wanted = tables.named(self._wanted), ()
             self._mark(log, tables)
-            slot = self._slot(log, tables)
+            start = self._begin(source, tables)
             if once and self._until is None:
                 self._until = log.now()
             log.publish([table.key for table in tables.followed])
@@ -138,23 +136,23 @@ class Capture:
                 self._load(source, wanted)
             if self._stop.is_set():
                 return True
-            origin = Origin(SOURCE, self._options.name, slot.confirmed)
+            origin = Origin(source.kind, self._options.name, start)
             streams = {
                 table.key: TableStream(table.landing, table.shape, table.state, origin)
                 for table in tables.streaming
                 if table.state is not None
             }
-            return self._follow(_Round(source, tables, slot, streams), wanted if beside else [])
+            return self._follow(_Round(source, tables, start, streams), wanted if beside else [])
 
-    def _mark(self, log: ChangeLog, tables: CapturedTables) -> None:
+    def _mark(self, log: Log, tables: CapturedTables) -> None:
         """Writes down which tables must be loaded, and which have stopped, before anything is confirmed without them.
 
         A table that was not in the publication has changes that nobody has seen: it was made again, or was left out.
         """
-        published = log.published()
+        published = log.published(read_zone_state(self._zone))
         for table in tables:
             error = tables.refused.get(table.key)
-            state = table.state or TableState(SOURCE, self._options.name, LOADING)
+            state = table.state or TableState(self._kind, self._options.name, LOADING)
             if error is not None:
                 marked = replace(stopped(state, error), refused=state.refused or state.phase != STOPPED)
             elif (
@@ -187,38 +185,18 @@ class Capture:
             self._told.add(text)
             self._tell(text)
 
-    def _slot(self, log: ChangeLog, tables: CapturedTables) -> SlotReport:
-        """The main slot, made where there is none.
+    def _begin(self, source: Source, tables: CapturedTables) -> int:
+        """The position behind which the stream begins."""
+        newest, begins = 0, []
+        for table in tables:
+            at = newest_position(table.landing.place).position
+            newest = max(newest, 0 if at is None else at.last.lsn)
+            if table.phase == STREAMING and table.key not in tables.refused and table.state is not None:
+                begins.append(max(table.state.start, 0 if at is None else at.begin))
+        said = read_zone_state(self._zone)
+        return source.begin(Reached(len(begins), newest, min(begins, default=None), said), self._stop)
 
-        `capture-position-lost` where tables stream and the source has no longer what follows their position.
-        """
-        found, streaming = self._idle_slot(log), tables.streaming
-        if found is not None and found.wal_status != LOST and log.has_publication():
-            said = read_zone_state(self._zone)
-            positions = [newest_position(table.landing.place).position for table in tables]
-            newest = max([at.last.lsn for at in positions if at is not None], default=0)
-            if streaming and said is not None and found.confirmed > max(newest, said["position"]):
-                raise _lost("another program has read the slot", streaming)
-            if streaming and newest > log.now():
-                raise _lost("it is older than what was published, as after a restore", streaming)
-            return found
-        if streaming:
-            raise _lost("the slot is gone" if found is None else "the source has deleted its log", streaming)
-        if found is not None:
-            log.drop_slot()
-        return log.make()
-
-    def _idle_slot(self, log: ChangeLog) -> SlotReport | None:
-        """The slot, once no other stream reads it. The source may take a moment to see a kill. `capture-taken`."""
-        end = time.monotonic() + 10
-        while (found := log.slot()) is not None and found.active:
-            if time.monotonic() > end or self._stop.wait(0.2):
-                raise LakemirrorError(
-                    "capture-taken", f"another capture reads the slot {self._options.slot!r} of this database"
-                )
-        return found
-
-    def _load(self, source: PostgresSource, wanted: Sequence[CapturedTable]) -> None:
+    def _load(self, source: Source, wanted: Sequence[CapturedTable]) -> None:
         """Loads tables, all in one snapshot, whose position says from where their changes count."""
         if not wanted:
             return
@@ -228,10 +206,10 @@ class Capture:
                     return
                 self._load_table(source, snapshot.position, table)
 
-    def _load_table(self, source: PostgresSource, position: int, table: CapturedTable) -> None:
+    def _load_table(self, source: Source, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
         form = table.source.form.content
-        state = TableState(SOURCE, self._options.name, LOADING, position, form=form)
+        state = TableState(self._kind, self._options.name, LOADING, position, form=form)
         try:
             with table.landing.storage():
                 table.landing.recreate()
@@ -270,7 +248,7 @@ class Capture:
 
         def run() -> None:
             try:
-                with PostgresSource(self._options, self._stop.is_set) as source, source.asking():
+                with open_source(self._options, self._stop.is_set) as source, source.asking():
                     self._load(source, wanted)
             except Exception as failure:
                 self._tell(f"{coded(failure)}; tried again")
@@ -286,6 +264,8 @@ class Capture:
     def _follow(self, now: _Round, wanted: Sequence[CapturedTable]) -> bool:
         """Streams until `stop`, until everything asked for is published, or until another round must begin."""
         state = self._state(now.tables)
+        if now.start != state.said:
+            state.transaction = ""  # which one ended there is not known
         shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
         found = self._cuts.counting(shapes.found)
 
@@ -296,10 +276,10 @@ class Capture:
         handler.may_confirm = not wanted
         until = None if self._until is None else max(self._until, now.source.log.mark())
         done = threading.Event()
-        pulse = Pulse(now.source, now.slot.confirmed)
+        pulse = Pulse(now.source, now.start)
 
-        def handle(groups: list[Group]) -> bool:
-            confirmed = handler.handle(groups)
+        def step(handle: Callable[[ChangeHandler], bool]) -> bool:
+            confirmed = handle(handler)
             if until is not None and handler.committed >= until:
                 done.set()
             if handler.may_confirm:
@@ -312,7 +292,7 @@ class Capture:
                 self._again.set()
             return self._stop.is_set() or done.is_set() or self._again.is_set()
 
-        stream = DebeziumStream(now.source.log.properties(now.source.values, HEARTBEAT), handle)
+        stream = now.source.log.stream(now.start, list(now.streams), step)
         self._tell_once(f"following {len(now.streams)} tables")
         loading = self._load_beside(wanted)
         try:
@@ -321,18 +301,19 @@ class Capture:
             if loading is not None:
                 loading.join()
             with suppress(LakemirrorError):
-                state.write(max(handler.committed, state.said), handler.streams)
-        return self._stop.is_set() or done.is_set()
+                reached = handler.committed if handler.may_confirm else 0
+                state.write(max(reached, state.said), handler.streams)
+        return self._stop.is_set() or (done.is_set() and not self._again.is_set())
 
     def _state(self, tables: CapturedTables) -> CaptureState:
         """What is reported of the capture, as far as it is known when a round begins."""
         state = CaptureState(
-            self._zone, {"source": SOURCE, "name": self._options.name, "slot": self._options.slot}, self._tell
+            self._zone, {"source": self._kind, "name": self._options.name, "slot": self._options.slot}, self._tell
         )
         for key, reported in tables.states:
             state.set(key, reported)
         if (before := read_zone_state(self._zone)) is not None:
-            state.said = before["position"]
+            state.said, state.transaction = before["position"], before.get("transaction", "")
         return state
 
     def _is_loaded_again(self, table: CapturedTable, error: LakemirrorError) -> bool:
@@ -355,12 +336,6 @@ class Capture:
         return False
 
 
-def _lost(why: str, tables: Sequence[CapturedTable]) -> LakemirrorError:
-    return LakemirrorError(
-        "capture-position-lost", f"the changes of {len(tables)} tables cannot be followed any more: {why}"
-    )
-
-
 def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBatchReader], int]:
     """Publishes the files of a load, from any thread: written side by side, numbered one after another."""
     at = FilePosition(state.source, state.name, Position(), Position(state.start))
@@ -372,7 +347,7 @@ def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBa
     return publish
 
 
-def _run_until(stream: DebeziumStream, ended: Callable[[], bool]) -> None:
+def _run_until(stream: Stream, ended: Callable[[], bool]) -> None:
     """Runs the stream in a thread, so that this one gets signals. Raises what the stream raises."""
     failures: list[BaseException] = []
 

@@ -78,7 +78,11 @@ class DebeziumStream:
         if self._stopped.is_set():
             return
         self._engine = _Java.get().engine(self._properties, self._batch, self._end)
-        self._engine.run()
+        try:
+            self._engine.run()
+        except Exception:  # a Java exception: a start that `stop` interrupts ends so
+            if not self._stopped.is_set():
+                raise
         if self._failure is not None:
             raise self._failure
         succeeded, message = self._ended

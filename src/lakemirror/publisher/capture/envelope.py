@@ -50,9 +50,9 @@ class TableEvents:
 
 @dataclass(frozen=True)
 class Ended:
-    """A complete transaction: its number, the position behind its commit, and when it was committed (Unix ms)."""
+    """A complete transaction: its number or name, the position behind its commit, when it was committed (Unix ms)."""
 
-    transaction: int
+    transaction: int | str
     position: int
     milliseconds: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +37,13 @@ class PendingChanges:
     def take_complete(self) -> tuple[dict[Table, list[TableEvents]], list[Ended]]:
         """Events of complete transactions, with `commit`, the position behind their commit; and these transactions."""
         ended, self._ended = self._ended, []
-        numbers = pa.array([each.transaction for each in ended], pa.int64())
+        numbers = [each.transaction for each in ended]
         commits = pa.array([each.position for each in ended], pa.int64())
         complete: dict[Table, list[TableEvents]] = {}
         for table, parts in list(self._events.items()):
             done, still = [], []
             for part in _joined(_in_order(parts, numbers)):
-                found = commits.take(pc.index_in(part.rows["transaction"], value_set=numbers).combine_chunks())
+                found = commits.take(_places(part.rows["transaction"], numbers).combine_chunks())
                 count = len(found) - found.null_count
                 if count:
                     rows = part.rows.slice(0, count).append_column("commit", found.slice(0, count))
@@ -56,8 +57,7 @@ class PendingChanges:
 
     def open(self) -> dict[Table, list[TableEvents]]:
         """Events of the transaction that has not ended; neighbours of the same columns are in one."""
-        none = pa.array([], pa.int64())
-        return {table: _joined(_in_order(parts, none)) for table, parts in self._events.items()}
+        return {table: _joined(_in_order(parts, [])) for table, parts in self._events.items()}
 
     def keep(self, table: Table, events: list[TableEvents]) -> None:
         """Replaces the events of a table."""
@@ -71,7 +71,7 @@ class PendingChanges:
         self._events.pop(table, None)
 
 
-def _in_order(parts: list[TableEvents], ended: pa.Array) -> list[TableEvents]:
+def _in_order(parts: list[TableEvents], ended: list[int | str]) -> list[TableEvents]:
     """The same events in the order of the stream. `ended`: the transactions that have ended, in their order.
 
     A batch comes grouped by the columns of its events. Where a table's columns change and change back within one
@@ -81,7 +81,7 @@ def _in_order(parts: list[TableEvents], ended: pa.Array) -> list[TableEvents]:
     part = np.repeat(np.arange(len(parts)), lengths)
     begins = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
     rows = pa.concat_tables([each.rows.select(["transaction", "order"]) for each in parts]).combine_chunks()
-    rank = pc.fill_null(pc.index_in(rows["transaction"], value_set=ended), len(ended))
+    rank = pc.fill_null(_places(rows["transaction"], ended), len(ended))
     places = np.lexsort((np.asarray(rows["order"]), np.asarray(rank)))
     if (np.diff(places) > 0).all():
         return parts
@@ -90,6 +90,11 @@ def _in_order(parts: list[TableEvents], ended: pa.Array) -> list[TableEvents]:
         replace(parts[part[some[0]]], rows=parts[part[some[0]]].rows.take(pa.array(some - begins[some])))
         for some in np.split(places, cuts)
     ]
+
+
+def _places(transactions: Any, ended: list[int | str]) -> Any:
+    """The place of each transaction among those that have ended."""
+    return pc.index_in(transactions, value_set=pa.array(ended, transactions.type))
 
 
 def _joined(parts: list[TableEvents]) -> list[TableEvents]:

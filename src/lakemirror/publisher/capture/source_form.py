@@ -14,19 +14,25 @@ from typing import Any
 @dataclass(frozen=True)
 class SourceForm:
     """`number`: of the table, for as long as it exists; 0: not known. `columns`: by name the number of each, which is
-    not used again. `parts`: by the number of each partition the file it is stored in; 0 where it was made as a
-    partition, and never truncated or rewritten since: all its rows are in the log.
+    not used again. `defaults`: the columns whose old rows may have got a value as they were added. `parts`: by the
+    number of each partition the file it is stored in; 0 where it was made as a partition, and never truncated or
+    rewritten since: all its rows are in the log.
     """
 
     number: int = 0
     columns: Mapping[str, int] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
+    defaults: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, said: Mapping[str, Any] | None) -> SourceForm:
         """The form that `content` gave; one that is not known for anything else. TypeError for other entries."""
-        return cls(**{**said, "key": tuple(said.get("key", ()))}) if said else cls()
+        return (
+            cls(**{**said, "key": tuple(said.get("key", ())), "defaults": tuple(said.get("defaults", ()))})
+            if said
+            else cls()
+        )
 
     @property
     def content(self) -> dict[str, Any]:
@@ -52,6 +58,8 @@ class SourceForm:
                 return f"column {name} was made again"
             if names.get(number, name) != name:
                 return f"column {names[number]} is now {name}"
+            if number not in names and name in now.defaults:
+                return f"column {name} was added with a default"
         if any(now.parts.get(part) != file for part, file in self.parts.items()) or any(
             file for part, file in now.parts.items() if part not in self.parts
         ):

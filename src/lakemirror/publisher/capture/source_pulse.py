@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lakemirror.publisher.capture.postgresql.source import PostgresSource
+from lakemirror.publisher.capture.source_interface import Source
 
 HEARTBEAT = 5.0  # seconds
 _KEPT_BACK = 1 << 20  # bytes of log that an idle database may keep back before a mark releases them
@@ -13,7 +13,7 @@ _KEPT_BACK = 1 << 20  # bytes of log that an idle database may keep back before 
 class Pulse:
     """The pulse of one run of the stream."""
 
-    def __init__(self, source: PostgresSource, confirmed: int) -> None:
+    def __init__(self, source: Source, confirmed: int) -> None:
         self._source, self._confirmed = source, confirmed
         self._beat = self._look = time.monotonic()
 

@@ -15,7 +15,7 @@ from lakemirror.publisher.capture.captured_tables import CapturedTable, Captured
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.envelope import EventColumn
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.postgresql.source import PostgresSource
+from lakemirror.publisher.capture.source_interface import Source
 from lakemirror.publisher.capture.table_stream import Found
 
 SCHEMA_CHANGED = "capture-schema-changed"
@@ -25,7 +25,7 @@ _SERIAL = {"SMALLSERIAL": "INT2", "SERIAL": "INT4", "BIGSERIAL": "INT8"}
 class TableShapes:
     """The shapes of the tables of one run of the stream."""
 
-    def __init__(self, tables: CapturedTables, source: PostgresSource, *, ignore: bool) -> None:
+    def __init__(self, tables: CapturedTables, source: Source, *, ignore: bool) -> None:
         """`ignore`: old rows that changed with a definition stay as they are."""
         self._tables, self._source, self._ignore = tables, source, ignore
         self._known: dict[tuple[Table, tuple[EventColumn, ...]], TableShape] = {}

@@ -29,6 +29,7 @@ from lakemirror.publisher.capture.change_folding import TableShape, fold_events,
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.publisher.unchanged import with_unchanged
 
+Shape = Callable[[], TableShape]
 Found = Callable[[dict[str, Any]], "dict[str, pa.Scalar] | None"]
 
 
@@ -80,15 +81,16 @@ class TableStream:
         """Takes in that a transaction with this commit has ended in the stream."""
         self._caught_up = self._caught_up or (self._at.final and commit >= self.position)
 
-    def publish(self, events: pa.Table, shape: TableShape, found: Found, *, goes_on: bool = False) -> None:
+    def publish(self, events: pa.Table, shape: Shape, found: Found, *, goes_on: bool = False) -> None:
         """Publishes complete transactions: `events` also has `commit`, the position behind each event's commit.
 
+        `shape`: of the new ones; events that a load has already may have columns that are gone from the source.
         `goes_on`: the last transaction has later events, with other columns, which are published next.
         """
-        self.shape = shape
         events = self._new(events)
         if not events.num_rows:
             return
+        self.shape = shape()
         commits, orders = events["commit"], events["order"]
         last = Position(commits[-1].as_py(), orders[-1].as_py())
         at = FilePosition(
@@ -101,13 +103,12 @@ class TableStream:
         )
         self._write(events, at, found)
 
-    def publish_part(self, events: pa.Table, shape: TableShape, found: Found, *, is_last: bool = True) -> pa.Table:
+    def publish_part(self, events: pa.Table, shape: Shape, found: Found, *, is_last: bool = True) -> pa.Table:
         """Publishes events of a transaction that has not ended, but for the last one; returns those that are left.
 
         One is left, so that a file is there to be marked as the last one when the transaction ends. `is_last`: no later
         events of the transaction have come; else none is left, as events are published in their order.
         """
-        self.shape = shape
         fresh = self._new_of_open(events)
         if fresh is None:
             return events
@@ -115,6 +116,7 @@ class TableStream:
         part, left = fresh.slice(0, max(count, 0)), fresh.slice(max(count, 0))
         if not part.num_rows:
             return left
+        self.shape = shape()
         first, last = (Position(part["lsn"][at].as_py(), part["order"][at].as_py()) for at in (0, part.num_rows - 1))
         number = part["transaction"][-1].as_py()
         self._write(part, FilePosition(self.origin.source, self.origin.name, first, last, number, False), found)
@@ -141,7 +143,7 @@ class TableStream:
             return events.filter(pc.greater(events["order"], at.last.order)) if same else events.slice(0, 0)
         if self._caught_up:
             return events
-        if at.transaction == 0 or self.state.start > at.last.lsn:
+        if not at.transaction or self.state.start > at.last.lsn:
             return None
         # transactions come in the order of their commits: the one of the newest file is still to come
         return events.filter(pc.greater(events["lsn"], at.last.lsn))
@@ -202,4 +204,4 @@ def _at_truncate(events: pa.Table, place: int, at: FilePosition) -> FilePosition
     return replace(at, last=last, transaction=number, final=at.final and behind != [number])
 
 
-__all__ = ["Found", "Origin", "TableStream"]
+__all__ = ["Found", "Origin", "Shape", "TableStream"]

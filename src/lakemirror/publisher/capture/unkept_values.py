@@ -11,6 +11,8 @@ from lakemirror.landing_zone.delimited.values import BadValue
 
 INFINITE = "it is infinite"
 """Why a date or time is refused that an option makes NULL."""
+ZERO = "it is no date"
+"""The same of a date with zeros in it."""
 
 
 class Column(Protocol):
@@ -41,7 +43,7 @@ def value_error(table: str, column: Column, key: str, bad: BadValue) -> TableErr
 
 
 def _is_infinite(bad: BadValue) -> bool:
-    return bad.why == INFINITE or bad.text in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity")
+    return bad.why in (INFINITE, ZERO) or bad.text in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity")
 
 
-__all__ = ["INFINITE", "value_error"]
+__all__ = ["INFINITE", "ZERO", "value_error"]

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.types import UNSENT, SourceColumn, TypeName, ValueOptions, source_column
+from lakemirror.publisher.capture.postgresql.types import UNSENT, TypeName, source_column
 from lakemirror.publisher.capture.source_form import SourceForm
+from lakemirror.publisher.capture.source_tables import SourceTable, ValueOptions, is_wanted, value_options
 from lakemirror.publisher.capture.table_folders import matches
-from lakemirror.publisher.declared_types import named_type
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -71,7 +69,7 @@ select a.attrelid, a.attname, a.attgenerated <> '', coalesce(e.typname, t.typnam
        format_type(b.id, case when b.modifier = -1 then a.atttypmod else b.modifier end),
        case when b.modifier = -1 then a.atttypmod else b.modifier end,
        coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions),
-       a.attnum
+       a.attnum, a.atthasmissing or a.atthasdef or a.attidentity <> ''
 from pg_attribute a join base b on b.oid = a.atttypid and b.kind <> 'd' join pg_type t on t.oid = b.id
 left join pg_type e on e.oid = t.typelem and t.typcategory = 'A' and t.typlen = -1
 where a.attrelid = any($1) and a.attnum > 0 and not a.attisdropped
@@ -79,58 +77,12 @@ order by a.attrelid, a.attnum
 """
 
 
-@dataclass(frozen=True)
-class SourceTable:
-    """A table of the source. `qualified`: its name as SQL writes it; `number`: its oid. `key`: the columns that
-    identify a row: the primary key, or the index that is its replica identity. `rows`: the database's estimate.
-    `left_out`: generated columns, which the stream does not have. `problem`: why it cannot be captured. `form`: what
-    tells this table from another one of its name.
-    """
-
-    schema: str
-    name: str
-    qualified: str
-    number: int
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
-    is_partitioned: bool = False
-    rows: int = 0
-    left_out: tuple[str, ...] = ()
-    problem: TableError | None = None
-    form: SourceForm = field(default_factory=SourceForm)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is said once about its columns."""
-        generated = (
-            f"column {name} is generated: the stream does not have it, so it is left out" for name in self.left_out
-        )
-        return (*(column.warning for column in self.columns if column.warning), *generated)
-
-
 def read_tables(connection: Connection[Any], options: CaptureOptions) -> tuple[SourceTable, ...]:
     """The tables that the options name, in order of their names; `setting-invalid` for a type that is none."""
     values, query = value_options(options), _TABLES.replace("{slot}", options.slot)
-    found = [
-        row for row in connection.execute(query.encode()).fetchall() if _is_wanted(row[1], row[2], row[3], options)
-    ]
+    found = [row for row in connection.execute(query.encode()).fetchall() if is_wanted(row[1], row[2], row[3], options)]
     columns = _read_columns(connection, [row[0] for row in found])
     return tuple(_table(row, columns[row[0]], values, options) for row in found)
-
-
-def value_options(options: CaptureOptions) -> ValueOptions:
-    """What the options say of values."""
-    numeric = named_type(options.numeric) if options.numeric else None
-    if numeric is not None and not pa.types.is_decimal(numeric):
-        raise LakemirrorError(
-            "input-invalid", f"{options.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
-        )
-    return ValueOptions(numeric, options.infinite == "null")
-
-
-def _is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
-    named = (schema, name, qualified)
-    return matches(*named, options.tables) and not matches(*named, options.exclude)
 
 
 def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mapping[int, list[tuple[Any, ...]]]:
@@ -146,16 +98,17 @@ def _table(
 ) -> SourceTable:
     number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, denied = row
     key = tuple(key or ())
-    kept, left_out, numbers = [], [], {}
-    for column, is_generated, *kind, place in columns:
+    kept, left_out, numbers, defaults = [], [], {}, []
+    for column, is_generated, *kind, place, has_default in columns:
         numbers[column] = place
         if is_generated:
             left_out.append(column)
         else:
+            defaults += [column] if has_default else []
             kept.append(
                 source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
             )
-    form = SourceForm(number, numbers, key, parts or {})
+    form = SourceForm(number, numbers, key, parts or {}, tuple(defaults))
     table = SourceTable(
         schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
     )
@@ -222,4 +175,4 @@ def _denied(table: SourceTable, why: list[str] | None) -> TableError | None:
     return TableError("capture-not-ready", f"{named}: {why[0]}", hint=f"Run in the source: {why[1]}", table=named)
 
 
-__all__ = ["SourceTable", "read_tables", "value_options"]
+__all__ = ["SourceTable", "read_tables"]

@@ -11,7 +11,11 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.change_folding import UNSENT
+from lakemirror.publisher.capture.debezium import DebeziumStream
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
+from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
+from lakemirror.publisher.capture.source_interface import Step
+from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
@@ -51,7 +55,7 @@ class ChangeLog:
         """True if the publication is there: without it the slot cannot be read."""
         return self._one("select 1 from pg_publication where pubname = %s", self._slot) is not None
 
-    def published(self) -> set[tuple[str, str]]:
+    def published(self, said: Mapping[str, Any] | None = None) -> set[tuple[str, str]]:
         """The tables of the publication: of others the slot has no changes."""
         return set(
             self._all(
@@ -96,8 +100,12 @@ class ChangeLog:
         )
         return {name: (kind, has_default) for name, kind, has_default in found}
 
-    def properties(self, values: Mapping[str, str], heartbeat: float) -> dict[str, str]:
-        """Debezium's properties. `values`: how values are written. `heartbeat`: seconds between its heartbeats."""
+    def stream(self, start: int, tables: Sequence[tuple[str, str]], step: Step) -> DebeziumStream:
+        """Debezium's stream; the slot and the publication say where it begins, and of which tables."""
+        return DebeziumStream(self._properties(), lambda groups: step(lambda handler: handler.handle(groups)))
+
+    def _properties(self) -> dict[str, str]:
+        """Debezium's properties."""
         info = self._connection.info
         if info.host.startswith("/"):
             raise LakemirrorError(
@@ -124,13 +132,13 @@ class ChangeLog:
             "publication.autocreate.mode": "disabled",
             "skipped.operations": "none",
             "unavailable.value.placeholder": UNSENT,
-            "heartbeat.interval.ms": str(int(heartbeat * 1000)),
+            "heartbeat.interval.ms": str(int(HEARTBEAT * 1000)),
             "message.prefix.include.list": _PREFIX,
         }
         for name in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
             if given.get(name):
                 found[f"database.{name}"] = given[name]
-        return {**found, **values}
+        return {**found, **EVENT_PROPERTIES}
 
     def row_query(self, select: str, key: Mapping[str, Any]) -> str:
         """The query for the row of a key. `select`: up to where its condition begins."""

@@ -18,17 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.catalog import SourceTable
+from lakemirror.publisher.capture.loaded_rows import Publish, Stopped, Tell, converted, in_files
 from lakemirror.publisher.capture.postgresql.source_sessions import failing, reading
-from lakemirror.publisher.capture.unkept_values import value_error
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.sources.sql_types import quoted
 from lakemirror.worker_pool import worker_pool
 
 READERS = 2
-FILE_BYTES = 160 << 20
-"""Of Arrow data: Parquet files of 64 MiB and less."""
 _RANGE_PAGES = 1 << 16  # 512 MiB
 _WITH_RANGES = 140000  # before PostgreSQL 14 a range of pages reads the whole table
 BATCH_BYTES = 16 << 20
@@ -39,13 +36,6 @@ select format('%I.%I', n.nspname, c.relname), greatest(pg_relation_size(c.oid) /
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind = 'r' and (c.oid = {0} or c.oid in (select relid from pg_partition_tree({0}) where isleaf))
 """
-
-Publish = Callable[[pa.RecordBatchReader], int]
-Tell = Callable[[int], None]
-
-
-class Stopped(Exception):
-    """The load was asked to end."""
 
 
 class Loader:
@@ -80,7 +70,7 @@ class Loader:
                     cursor.execute(query)
                     found = cursor.fetch_record_batch()
                 rows = self._batches(table, schema, found, tell)
-                count = sum(publish(file) for file in _files(rows, schema))
+                count = sum(publish(file) for file in in_files(rows, schema))
             self._idle.put(connection)
             return count
 
@@ -147,33 +137,4 @@ class Loader:
         raise Stopped
 
 
-def converted(table: SourceTable, batch: pa.RecordBatch) -> list[pa.Array]:
-    """The values of a load's batch as change files have them. `capture-value` with the key of the row."""
-    arrays = []
-    for column, values in zip(table.columns, batch.columns, strict=True):
-        try:
-            arrays.append(column.from_load(values))
-        except BadValue as bad:
-            places = [batch.schema.get_field_index(name) for name in table.key]
-            key = ", ".join(str(batch.column(place)[bad.place].as_py()) for place in places)
-            raise value_error(f"{table.schema}.{table.name}", column, key or "without key", bad) from bad
-    return arrays
-
-
-def _files(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
-    """The batches in readers of at most about `FILE_BYTES`; each is read to its end before the next."""
-    pending = next(batches, None)
-
-    def part() -> Iterator[pa.RecordBatch]:
-        nonlocal pending
-        size = 0
-        while pending is not None and size < FILE_BYTES:
-            size += pending.nbytes
-            yield pending
-            pending = next(batches, None)
-
-    while pending is not None:
-        yield pa.RecordBatchReader.from_batches(schema, part())
-
-
-__all__ = ["Loader", "Publish", "Stopped", "converted"]
+__all__ = ["Loader"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.capture_status import SlotView
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ def read_slot(connection: Connection[Any], name: str) -> SlotReport | None:
     return None if row is None else SlotReport(name, *row)
 
 
+def view_slot(options: CaptureOptions, name: str) -> SlotView:
+    """The slot with this name, and the end of the log."""
+    with connected(options) as connection, failing(options):
+        found = read_slot(connection, name)
+        row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
+    now = int(row[0]) if row else 0
+    if found is None:
+        return SlotView("gone", 0, now, False)
+    return SlotView(found.wal_status, found.kept_back, now, found.active)
+
+
 def give_back(connection: Connection[Any], name: str) -> list[str]:
     """Drops the slot and the publication of a capture; returns what was dropped. `capture-taken` while it is read."""
     dropped = []
@@ -100,4 +112,4 @@ def position_of(text: str) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-__all__ = ["LOST", "SlotReport", "Snapshot", "exported_snapshot", "give_back", "position_of", "read_slot"]
+__all__ = ["LOST", "SlotReport", "Snapshot", "exported_snapshot", "give_back", "position_of", "read_slot", "view_slot"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
+from lakemirror.publisher.capture.loaded_rows import Publish, Tell, converted
+from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
-from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell, converted
-from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
+from lakemirror.publisher.capture.postgresql.load import Loader
+from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport, Snapshot, exported_snapshot
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing, reading
-from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
+from lakemirror.publisher.capture.source_interface import Reached, position_lost
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.sources.sql_types import quoted
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 class PostgresSource:
     """Used in a `with` block. `capture-source-failed` where the database does not answer."""
 
-    values = EVENT_PROPERTIES
+    kind = "postgresql"
 
     def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
         """`stopped`: True where a load shall end."""
@@ -53,6 +58,35 @@ class PostgresSource:
         """The tables that the options name, as they are now."""
         with failing(self._options):
             return read_tables(self.connection, self._options)
+
+    def begin(self, reached: Reached, stop: threading.Event) -> int:
+        """Where the main slot is confirmed; the slot is made where there is none.
+
+        `capture-position-lost` where tables stream and the source has no longer what follows their position.
+        """
+        found, said = self._idle_slot(stop), reached.said
+        if found is not None and found.wal_status != LOST and self.log.has_publication():
+            if reached.streaming and said is not None and found.confirmed > max(reached.newest, said["position"]):
+                raise position_lost("another program has read the slot", reached.streaming)
+            if reached.streaming and reached.newest > self.log.now():
+                raise position_lost("it is older than what was published, as after a restore", reached.streaming)
+            return found.confirmed
+        if reached.streaming:
+            why = "the slot is gone" if found is None else "the source has deleted its log"
+            raise position_lost(why, reached.streaming)
+        if found is not None:
+            self.log.drop_slot()
+        return self.log.make().confirmed
+
+    def _idle_slot(self, stop: threading.Event) -> SlotReport | None:
+        """The slot, once no other stream reads it. The source may take a moment to see a kill. `capture-taken`."""
+        end = time.monotonic() + 10
+        while (found := self.log.slot()) is not None and found.active:
+            if time.monotonic() > end or stop.wait(0.2):
+                raise LakemirrorError(
+                    "capture-taken", f"another capture reads the slot {self._options.slot!r} of this database"
+                )
+        return found
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

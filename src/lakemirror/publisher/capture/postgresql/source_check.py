@@ -6,11 +6,12 @@ Only questions are asked; nothing is changed. A need that is only advice does no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
+from lakemirror.publisher.capture.postgresql.catalog import read_tables
+from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import table_folders
 
 if TYPE_CHECKING:
@@ -46,18 +47,6 @@ from pg_type t join pg_namespace n on n.oid = t.typnamespace
 where t.typcategory = 'E' and not exists (select 1 from pg_enum e where e.enumtypid = t.oid)
 order by 2
 """
-
-
-@dataclass(frozen=True)
-class Need:
-    """Something that is missing. `statement`: what gives it, run in the source, or a command line option. `table`: of
-    which table, else of the whole source. `is_advice`: a capture runs without it.
-    """
-
-    what: str
-    statement: str
-    table: str = ""
-    is_advice: bool = False
 
 
 def check(connection: Connection[Any], options: CaptureOptions) -> list[Need]:

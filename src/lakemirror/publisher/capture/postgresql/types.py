@@ -9,13 +9,14 @@ Debezium gives incompletely are refused: of `bit varying` it gives no length, of
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
+from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
 
 SESSION = {"IntervalStyle": "iso_8601", "DateStyle": "ISO, YMD", "TimeZone": "UTC", "lc_monetary": "C",
@@ -37,8 +38,6 @@ EVENT_PROPERTIES: Mapping[str, str] = {
 }
 """Properties of Debezium under which events hold the values that `SourceColumn.from_event` takes."""
 
-Conversion = Callable[[pa.Array], pa.Array]
-
 
 @dataclass(frozen=True)
 class TypeName:
@@ -56,35 +55,6 @@ class TypeName:
     is_domain: bool = False
     dimensions: int = 0
     sends_all: bool = False
-
-
-@dataclass(frozen=True)
-class ValueOptions:
-    """What a user says of values. `numeric`: the type of numbers without a scale; None: text. `infinite_null`: infinite
-    dates and NaN in a decimal become NULL, else they are errors.
-    """
-
-    numeric: pa.DataType | None = None
-    infinite_null: bool = False
-
-
-@dataclass(frozen=True)
-class SourceColumn:
-    """A column of the source. `load_expression`: SQL in its place in a load. `key`: it is a key column. `warning`:
-    what is said once. `refused`: why its values cannot be kept; empty if they can.
-
-    `from_load`, `from_event` raise `BadValue` at the first value that cannot be kept.
-    """
-
-    name: str
-    type_name: str
-    arrow_type: pa.DataType
-    key: bool
-    load_expression: str
-    from_load: Conversion = field(repr=False)
-    from_event: Conversion = field(repr=False)
-    warning: str = ""
-    refused: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,152 @@
+"""Sessions with MariaDB or MySQL, by PyMySQL. Passwords stay out of every message.
+
+A password comes from the URL, from `--password-file`, or from the variable `MYSQL_PWD`; a port that the URL does not
+name from `MYSQL_TCP_PORT`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.passwords import SHOWN, without_passwords
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+
+_SESSION = ("SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES', wait_timeout = 86400, "
+            "net_write_timeout = 3600, character_set_results = 'utf8mb4'")  # fmt: skip
+_TLS = {"ssl_ca": "ssl_ca", "ssl_cert": "ssl_cert", "ssl_key": "ssl_key"}
+_HINT = "Give mariadb://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE; %-encode what is special."
+
+
+class MariaSession:
+    """One session, for any thread. Values arrive as the texts that the server sends; bytes as bytes; NULL as None."""
+
+    def __init__(self, connection: Any, options: CaptureOptions) -> None:
+        self.connection, self._options = connection, options
+        self._lock = threading.RLock()
+        said = str(self.one("SELECT VERSION()")[0])  # type: ignore[index]
+        self.is_mariadb = "mariadb" in said.lower()
+        found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", said)
+        self.version = (int(found[1]), int(found[2])) if found else (0, 0)
+
+    @property
+    def kind(self) -> str:
+        return "mariadb" if self.is_mariadb else "mysql"
+
+    def all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows of a query. `capture-source-failed`."""
+        with self._lock, failing(self._options), self.connection.cursor() as cursor:
+            cursor.execute(query, values or None)
+            return list(cursor.fetchall())
+
+    def one(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        """The first row of a query; None where there is none."""
+        return next(iter(self.all(query, *values)), None)
+
+    def setting(self, name: str) -> str | None:
+        """A variable of the server; None where it has none of that name."""
+        row = self.one("SHOW GLOBAL VARIABLES LIKE %s", name)
+        return None if row is None else str(row[1])
+
+    def rows(self, query: str, count: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query as the server sends them, so many at a time."""
+        cursors = _module("pymysql.cursors")
+        with failing(self._options), self.connection.cursor(cursors.SSCursor) as cursor:
+            cursor.execute(query)
+            while found := cursor.fetchmany(count):
+                yield list(found)
+
+
+@contextmanager
+def opened(options: CaptureOptions) -> Iterator[MariaSession]:
+    """A session in which each statement is a transaction, in UTC."""
+    pymysql = _module("pymysql")
+    conversions = _module("pymysql.converters").conversions
+    with failing(options):
+        parameters = connection_parameters(options)
+        keep = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
+        connection = pymysql.connect(**parameters, autocommit=True, charset="utf8mb4", conv=keep, init_command=_SESSION)
+    try:
+        yield MariaSession(connection, options)
+    finally:
+        connection.close()
+
+
+def connection_parameters(options: CaptureOptions) -> dict[str, Any]:
+    """What the driver needs; `input-invalid` for a URL that cannot be read."""
+    try:
+        url = urlsplit(options.source)
+        port = url.port or int(os.environ.get("MYSQL_TCP_PORT") or 3306)
+    except ValueError as error:
+        raise LakemirrorError("input-invalid", shown(str(error), options), hint=_HINT) from None
+    given = dict(parse_qsl(url.query))
+    unknown = given.keys() - _TLS.keys()
+    if not url.hostname or not url.username or unknown:
+        what = f"unknown: {', '.join(sorted(unknown))}" if unknown else "the source names no host or no user"
+        raise LakemirrorError("input-invalid", shown(what, options), hint=_HINT)
+    password = options.password or unquote(url.password or "") or os.environ.get("MYSQL_PWD", "")
+    return {
+        "host": url.hostname,
+        "port": port,
+        "user": unquote(url.username),
+        "password": password,
+        "connect_timeout": 20,
+        "read_timeout": 3600,
+        **{name: given[name] for name in _TLS if name in given},
+    }
+
+
+@contextmanager
+def failing(options: CaptureOptions) -> Iterator[None]:
+    """What the database or its driver says, as `capture-source-failed`, without passwords."""
+    try:
+        yield
+        return
+    except LakemirrorError:
+        raise
+    except Exception as error:
+        module = type(error).__module__.partition(".")[0]
+        if module != "pymysql" and not isinstance(error, OSError) and not _of_driver(error):
+            raise
+        text = str(error.args[1]) if len(error.args) > 1 else str(error)
+        said = " ".join(text.split())
+    raise LakemirrorError("capture-source-failed", shown(said, options))
+
+
+def _of_driver(error: Exception) -> bool:
+    """True for what the driver raises where it lacks a package for the server's way to log in."""
+    return isinstance(error, RuntimeError) and "cryptography" in str(error)
+
+
+def shown(text: str, options: CaptureOptions) -> str:
+    """A message of the source without any password."""
+    found = without_passwords(text, options.source)
+    for secret in (options.password, os.environ.get("MYSQL_PWD", "")):
+        found = found.replace(secret, SHOWN) if secret else found
+    return found
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SetupError(
+            "capture-extra-missing",
+            "the package pymysql is not installed",
+            hint='Run `pip install "lakemirror[mariadb]"`.',
+        ) from error
+
+
+__all__ = ["MariaSession", "connection_parameters", "failing", "opened", "quoted", "shown"]

@@ -1,0 +1,183 @@
+"""One MariaDB or MySQL server as a capture uses it: its tables, its log, a snapshot and the rows of a table in it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.loaded_rows import Publish, Stopped, Tell, converted, in_files
+from lakemirror.publisher.capture.mariadb.binlog_files import BinlogFiles, lock_name, position_of
+from lakemirror.publisher.capture.mariadb.binlog_stream import BinlogStream
+from lakemirror.publisher.capture.mariadb.mariadb_catalog import read_tables, types_of
+from lakemirror.publisher.capture.mariadb.mariadb_check import settings_needed
+from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, failing, opened, quoted
+from lakemirror.publisher.capture.pending_changes import Table
+from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
+from lakemirror.publisher.capture.source_tables import SourceColumn, SourceTable
+
+ROWS = 20_000
+"""Rows of a load that are read at a time."""
+
+
+@dataclass(frozen=True)
+class BinlogSnapshot:
+    """What the server held at a position of its log."""
+
+    position: int
+
+
+class BinlogLog:
+    """The log as one capture reads it."""
+
+    def __init__(self, session: MariaSession, options: CaptureOptions) -> None:
+        self._session, self._options = session, options
+        self.files = BinlogFiles(session)
+
+    def published(self, said: Mapping[str, Any] | None) -> set[Table]:
+        """The tables that were followed up to where the stream begins; all, where the landing zone does not say."""
+        tables = read_tables(self._session, self._options)
+        known = None if said is None else {each.get("table") for each in said.get("tables", [])}
+        return {(t.schema, t.name) for t in tables if known is None or f"{t.schema}.{t.name}" in known}
+
+    def publish(self, tables: Sequence[Table]) -> None:
+        """The log has the changes of all tables."""
+
+    def now(self) -> int:
+        return self.files.now()
+
+    def mark(self) -> int:
+        """Nothing is written: the stream reaches the end of the log by itself."""
+        return self.files.now()
+
+    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool]]:
+        return types_of(self._session, schema, table)
+
+    def stream(self, start: int, tables: Sequence[Table], step: Step) -> BinlogStream:
+        return BinlogStream(self._options, start, tables, step)
+
+
+class MariaDbSource:
+    """Used in a `with` block. `capture-source-failed` where the server does not answer."""
+
+    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped`: True where a load shall end."""
+        self._options, self._stopped = options, stopped
+        self._open = ExitStack()
+        self._loading: MariaSession | None = None
+        self._session: MariaSession
+        self.log: BinlogLog
+        self.kind = "mariadb"
+
+    def __enter__(self) -> MariaDbSource:
+        self._session = self._open.enter_context(opened(self._options))
+        self.kind = self._session.kind
+        self.log = BinlogLog(self._session, self._options)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._open.close()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What the server says, as `capture-source-failed`."""
+        with failing(self._options):
+            yield
+
+    def tables(self) -> tuple[SourceTable, ...]:
+        """The tables that the options name, as they are now."""
+        return read_tables(self._session, self._options)
+
+    def begin(self, reached: Reached, stop: threading.Event) -> int:
+        """Where the stream begins: behind what the landing zone has, or at the end of the log.
+
+        `capture-not-ready` with a setting of the server that must be another one; `capture-taken`;
+        `capture-position-lost` where tables stream and the server has no longer what follows their position.
+        """
+        self._take_lock(stop)
+        for need in settings_needed(self._session):
+            if not need.is_advice:
+                raise LakemirrorError("capture-not-ready", need.what, hint=f"Run in the source: {need.statement}")
+        if not reached.streaming or reached.oldest is None:
+            return self.log.now()
+        said = reached.said or {}
+        start = max(reached.oldest, int(said.get("position") or 0))
+        if why := self.log.files.lost(start):
+            raise position_lost(why, reached.streaming)
+        if said.get("transaction") and not self.log.files.has(int(said["position"]), str(said["transaction"])):
+            raise position_lost("the log is another one, as after RESET MASTER or a failover", reached.streaming)
+        return start
+
+    def _take_lock(self, stop: threading.Event) -> None:
+        """The lock that one capture of this name holds as long as its session is open."""
+        end = time.monotonic() + 10
+        while self._session.one("SELECT GET_LOCK(%s, 0)", lock_name(self._options)) != ("1",):
+            if time.monotonic() > end or stop.wait(0.2):
+                raise LakemirrorError("capture-taken", f"another capture {self._options.name!r} reads this database")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[BinlogSnapshot]:
+        """A snapshot and its position, for loads within this block.
+
+        MariaDB says the position of a snapshot by itself; MySQL is locked against writes for the moment between both.
+        """
+        with opened(self._options) as session:
+            if not session.is_mariadb:
+                session.one("FLUSH TABLES WITH READ LOCK")
+            session.one("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.one("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            if session.is_mariadb:
+                said = dict(session.all("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+                position = position_of(said["Binlog_snapshot_file"], int(said["Binlog_snapshot_position"]))
+            else:
+                position = BinlogFiles(session).now()
+                session.one("UNLOCK TABLES")
+            self._loading = session
+            yield BinlogSnapshot(position)
+
+    def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
+        """Publishes all rows of a table in the snapshot; returns their number. At least one file is published.
+
+        `Stopped`; `capture-value` with the row's key; `capture-source-failed`.
+        """
+        schema = pa.schema([(column.name, column.arrow_type) for column in table.columns])
+        count = sum(publish(file) for file in in_files(self._batches(table, schema, tell), schema))
+        return count or publish(schema.empty_table().to_reader())
+
+    def _batches(self, table: SourceTable, schema: pa.Schema, tell: Tell) -> Iterator[pa.RecordBatch]:
+        assert self._loading is not None
+        columns = ", ".join(f"{column.load_expression} AS {quoted(column.name)}" for column in table.columns)
+        for rows in self._loading.rows(f"SELECT {columns} FROM {table.qualified}", ROWS):
+            if self._stopped():
+                raise Stopped
+            tell(len(rows))
+            yield pa.RecordBatch.from_arrays(converted(table, _batch(table.columns, rows)), schema=schema)
+
+    def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
+        """The row of a key as it is now, in the values of a load; None where there is none."""
+        columns = ", ".join(f"{column.load_expression}" for column in table.columns).replace("%", "%%")
+        where = " AND ".join(f"{quoted(name)} = %s".replace("%", "%%", quoted(name).count("%")) for name in key)
+        found = self._session.one(f"SELECT {columns} FROM {table.qualified} WHERE {where}", *key.values())
+        if found is None:
+            return None
+        arrays = converted(table, _batch(table.columns, [found]))
+        return {column.name: values[0] for column, values in zip(table.columns, arrays, strict=True)}
+
+
+def _batch(columns: Sequence[SourceColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of the driver as Arrow has them: bytes as bytes, all else as text."""
+    arrays = []
+    for values in zip(*rows, strict=True):
+        is_bytes = any(isinstance(value, bytes) for value in values)
+        arrays.append(pa.array(values, pa.binary() if is_bytes else pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+
+
+__all__ = ["BinlogLog", "BinlogSnapshot", "MariaDbSource"]

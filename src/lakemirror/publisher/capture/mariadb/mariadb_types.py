@@ -1,0 +1,218 @@
+"""How each type of MariaDB and MySQL becomes a column of change files, from a load and from the binary log.
+
+    type of the catalog ─▶ one `SourceColumn`: Arrow type, SQL that loads it, both conversions, or why it is refused
+
+Both sides give the text that a query gives, bytes in the log as base64; so one conversion serves both.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.landing_zone.column_types import table_type
+from lakemirror.landing_zone.delimited.values import BadValue, converted
+from lakemirror.publisher.capture.mariadb.binlog_values import inet_text
+from lakemirror.publisher.capture.mariadb.mariadb_sessions import quoted
+from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
+from lakemirror.publisher.capture.unkept_values import ZERO
+
+CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "cp1252",
+          "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
+          "binary": "latin-1"}  # fmt: skip
+"""The character sets that are read, by the names of Python's codecs."""
+
+_TYPE = re.compile(r"(\w+)(?:\((\d+)(?:,(\d+))?\))?")
+_UNSIGNED = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(),
+             "bigint": pa.decimal128(20, 0)}  # fmt: skip
+_SIGNED = {"tinyint": pa.int16(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(),
+           "bigint": pa.int64()}  # fmt: skip
+_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}
+_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
+_GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+               "geometrycollection", "geomcollection"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CatalogType:
+    """A column's type as information_schema has it. `full`: COLUMN_TYPE; `charset`: empty for what is no text."""
+
+    name: str
+    full: str
+    charset: str = ""
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The two numbers in brackets behind the name; 0 for none."""
+        found = _TYPE.match(self.full)
+        return (int(found[2] or 0), int(found[3] or 0)) if found and self.name not in ("enum", "set") else (0, 0)
+
+    @property
+    def is_unsigned(self) -> bool:
+        return "unsigned" in self.full or "zerofill" in self.full
+
+
+def family(kind: CatalogType) -> str:
+    """The type as the binary log knows it: what `ColumnType.name` gives for such a column."""
+    first, second = kind.numbers
+    if kind.name in _SIGNED:
+        return kind.name + (" unsigned" if kind.is_unsigned else "")
+    if kind.name == "decimal":
+        return f"decimal({first},{second})"
+    if kind.name in ("timestamp", "datetime", "time", "bit"):
+        return f"{kind.name}({first or (kind.name == 'bit' and 1) or 0})"
+    if kind.name in ("uuid", "inet6", "inet4"):
+        return "binary"
+    if kind.name in _GEOMETRIES:
+        return "geometry"
+    binary = {"tinyblob", "blob", "mediumblob", "longblob"}
+    texts = {"tinytext", "text", "mediumtext", "longtext"}
+    return "blob" if kind.name in binary else "text" if kind.name in texts else kind.name
+
+
+def source_column(name: str, kind: CatalogType, options: ValueOptions, key: bool = False) -> SourceColumn:
+    """The column of a change file that a column of the source becomes."""
+    arrow, load, convert, warning, refused = _rule(kind, options)
+    is_bytes = pa.types.is_binary(arrow) or kind.name in ("uuid", "inet6", "inet4")
+    from_event = (lambda values: convert(_decoded(values))) if is_bytes else convert
+    described = f"column {name} of type {kind.full}"
+    return SourceColumn(
+        name,
+        kind.full,
+        arrow,
+        key,
+        load.replace("{}", quoted(name)),
+        convert,
+        from_event,
+        f"{described} {warning}" if warning else "",
+        f"{described} {refused}" if refused else "",
+    )
+
+
+def _rule(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, Conversion, str, str]:
+    """The Arrow type, the SQL of a load, the conversion of its text, a warning, why it is refused."""
+    first, _ = kind.numbers
+    text = pa.string()
+    if "compressed" in kind.full.lower():
+        return text, "{}", _as(text), "", "is not captured, because compressed columns cannot be read from the log"
+    if kind.charset and kind.charset not in CODECS:
+        why = f"is not captured, because its character set {kind.charset} cannot be read from the log"
+        return text, "{}", _as(text), "", f"{why}; convert it to utf8mb4"
+    if kind.name in _SIGNED:
+        arrow = (_UNSIGNED if kind.is_unsigned else _SIGNED)[kind.name]
+        return arrow, "{}", _as(arrow), "", ""
+    if kind.name == "decimal":
+        return _decimal(kind, options)
+    if kind.name in ("float", "double"):
+        arrow = pa.float32() if kind.name == "float" else pa.float64()
+        return arrow, "CAST({} AS DOUBLE)", _as(arrow), "", ""
+    if kind.name == "year":
+        return pa.int16(), "{}", _as(pa.int16()), "", ""
+    if kind.name == "bit":
+        return (pa.bool_() if first <= 1 else text), "CAST({} AS UNSIGNED)", _bits(first or 1), "", ""
+    if kind.name in ("date", "datetime", "timestamp"):
+        zone = "UTC" if kind.name == "timestamp" else None
+        arrow = pa.date32() if kind.name == "date" else pa.timestamp("us", zone)
+        return arrow, "{}", _dates(arrow, options.infinite_null), "", ""
+    if kind.name == "time":
+        return text, "{}", _times, "", ""
+    if kind.name in _TEXTS:
+        return text, "{}", _as(text), "", ""
+    if kind.name in ("uuid", "inet6", "inet4"):
+        width = 4 if kind.name == "inet4" else 16
+        load = f"CAST({{}} AS BINARY({width}))"
+        return text, load, _each(_uuid_text if kind.name == "uuid" else inet_text), "", ""
+    if kind.name in _BYTES - {"vector"}:
+        return pa.binary(), "{}", _as(pa.binary()), "", ""
+    if kind.name in _GEOMETRIES:
+        return pa.binary(), "{}", _as(pa.binary()), "is published as the database's bytes: SRID, then WKB", ""
+    why = "is not captured, because the log has it in a form of its own"
+    return text, "{}", _as(text), "", why
+
+
+def _decimal(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, Conversion, str, str]:
+    precision, scale = kind.numbers
+    arrow = pa.decimal128(precision, scale) if precision <= 38 else options.numeric
+    if arrow is None:
+        warning = "is published as text: a decimal holds 38 digits. --numeric decimal(38,9) chooses one"
+        return pa.string(), "{}", _as(pa.string()), warning, ""
+    named = table_type(arrow)
+    assert named is not None
+    return arrow, "{}", lambda values: converted(values, named), "", ""
+
+
+def _as(kind: pa.DataType) -> Conversion:
+    """Texts of values that Arrow reads, or bytes as they are."""
+
+    def convert(values: pa.Array) -> pa.Array:
+        if values.type == kind:
+            return values
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise BadValue(_first_failing(values, kind), "", str(error)) from error
+
+    return convert
+
+
+def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
+    for place in range(len(values)):
+        try:
+            values.slice(place, 1).cast(kind)
+        except pa.ArrowInvalid:
+            return place
+    return 0
+
+
+def _dates(kind: pa.DataType, zero_null: bool) -> Conversion:
+    """Dates of the years 1 to 9999. A zero date, or one whose day or month is zero, is no date."""
+    named = "date" if pa.types.is_date(kind) else "timestamp"
+
+    def convert(values: pa.Array) -> pa.Array:
+        zero = pc.match_substring_regex(values, r"^(0000-|\d{4}-00|\d{4}-\d\d-00)")
+        if pc.any(zero).as_py():
+            if not zero_null:
+                place = pc.index(zero, True).as_py()
+                raise BadValue(place, values[place].as_py(), ZERO)
+            values = pc.if_else(zero, pa.scalar(None, pa.string()), values)
+        return converted(values, named).cast(kind)
+
+    return convert
+
+
+def _times(values: pa.Array) -> pa.Array:
+    """Times without zeros at the end of their fraction."""
+    shorter = pc.replace_substring_regex(values, r"(\.\d*?)0+$", r"\1")
+    return pc.replace_substring_regex(shorter, r"\.$", "")
+
+
+def _bits(length: int) -> Conversion:
+    def text(number: str) -> str:
+        return f"{int(number):0{length}b}"
+
+    return (lambda values: pc.equal(values, "1")) if length == 1 else _each(text)
+
+
+def _each(convert: Callable[..., str]) -> Conversion:
+    def all_values(values: pa.Array) -> pa.Array:
+        return pa.array([None if value is None else convert(value) for value in values.to_pylist()], pa.string())
+
+    return all_values
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    found = [None if value is None else base64.b64decode(value) for value in values.to_pylist()]
+    return pa.array(found, pa.binary())
+
+
+def _uuid_text(raw: bytes) -> str:
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+__all__ = ["CODECS", "CatalogType", "family", "source_column"]

@@ -1,0 +1,281 @@
+"""`lakemirror capture` of a real MariaDB: at rest the Delta tables equal the source, however often it was killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.mariadb import MariaDb, connect, execute, require_server
+from tests.table_rows import read_table
+
+from lakemirror import MirroredDatabase
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.database_capture import Capture
+
+TABLES = {
+    "one": "create table one (id int primary key, v text, n decimal(10, 2), rest longtext)",
+    "two": "create table two (id bigint unsigned primary key, v varchar(50), at timestamp(6) null, rest longtext)",
+    "pairs": "create table pairs (x int, y varchar(5), v double, primary key (x, y))",
+    "log": "create table log (id bigint not null, v text)",
+}
+
+
+class Captured:
+    """A database with tables, and a capture of it that can be started, killed and waited for."""
+
+    def __init__(self, url: str, db: Path, log: Path) -> None:
+        self.url, self.db, self._log = url, db, log
+        self.name = url.rpartition("/")[2]
+        self._process: subprocess.Popen[bytes] | None = None
+        execute(url, *TABLES.values())
+
+    def start(self, *more: str) -> None:
+        command = [sys.executable, "-m", "lakemirror.cli", "capture", str(self.db), "--from", self.url]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([*command, "--insert-only", "*.log", *more], stdout=log, stderr=log)
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(60)
+
+    def finish(self, *more: str) -> None:
+        """Everything that has happened so far is published, and applied."""
+        self.start("--once", *more)
+        assert self._process is not None
+        assert self._process.wait(120) == 0, self.said()
+        MirroredDatabase(self.db, engine="local").sync()
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.said()
+            assert self._process is not None and self._process.poll() is None, self.said()
+            time.sleep(0.05)
+
+    @property
+    def folder(self) -> Path:
+        return self.db / f"Files/LandingZone/{self.name}.schema"
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = read_table(self.db / "Tables" / self.name / table).to_pylist()
+        return sorted(found, key=lambda row: str(list(row.values())[:2]))
+
+    def state(self, table: str) -> str:
+        file = self.folder / table / "_capture.json"
+        return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def assert_equal(self) -> None:
+        for table in TABLES:
+            source = execute(self.url, "set time_zone = '+00:00'", f"select * from {table}")
+            found = [tuple(plain(value) for value in row.values()) for row in self.rows(table)]
+            assert sorted(map(repr, source)) == sorted(map(repr, found)), table
+
+
+def plain(value: Any) -> Any:
+    """A value as the driver gives it: instants in UTC without a zone, unsigned numbers as numbers."""
+    if type(value).__name__ == "Decimal" and value.as_tuple().exponent == 0:
+        return int(value)
+    return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
+
+
+@pytest.fixture
+def captured(mariadb_server: MariaDb, tmp_path: Path) -> Iterator[Captured]:
+    made = Captured(mariadb_server.database(), tmp_path / "shop", tmp_path / "log")
+    yield made
+    if made._process is not None and made._process.poll() is None:
+        made.end()
+
+
+def change(connection: Any, rng: random.Random, transactions: int) -> None:
+    """Random transactions: of one change and of many, some rolled back; changed keys, truncates, partial images."""
+    with connection.cursor() as cursor:
+        for _ in range(transactions):
+            cursor.execute(f"set session binlog_row_image = '{rng.choice(['FULL', 'MINIMAL', 'NOBLOB'])}'")
+            cursor.execute("begin")
+            for _ in range(rng.choice([1, 1, 1, 3, 40])):
+                _change_one(cursor, rng)
+            cursor.execute("rollback" if rng.random() < 0.1 else "commit")
+            if rng.random() < 0.01:
+                cursor.execute(f"truncate table {rng.choice(('one', 'two'))}")
+            if rng.random() < 0.02:
+                cursor.execute("flush binary logs")
+
+
+def _change_one(cursor: Any, rng: random.Random) -> None:
+    table, key, other, what = rng.choice(("one", "two")), rng.randrange(300), rng.randrange(300, 600), rng.random()
+    text = rng.choice(["plain", "ü€😀", None, 'a"b\\c\n\t,d', ""])
+    rest = rng.choice([None, "short", rng.randbytes(4000).hex()])
+    if what < 0.35:
+        insert = f"insert into {table} (id, v, rest) values (%s, %s, %s) on duplicate key update v = values(v)"
+        cursor.execute(insert, (key, text, rest))
+    elif what < 0.45:
+        cursor.execute(f"insert ignore into {table} (id) values (%s)", (key,))
+    elif what < 0.6:
+        cursor.execute(f"update {table} set v = %s where id = %s", (text, key))
+    elif what < 0.7:
+        cursor.execute(f"delete from {table} where id = %s", (key,))
+    elif what < 0.8:
+        cursor.execute(f"delete from {table} where id = %s", (other,))
+        cursor.execute(f"update {table} set id = %s where id = %s", (other, key))
+    elif what < 0.9:
+        upsert = "insert into pairs values (%s, %s, %s) on duplicate key update v = values(v)"
+        cursor.execute(upsert, (key % 20, rng.choice("ab"), rng.choice([0.1, 1 / 3, None, -1e300])))
+    elif what < 0.99:
+        cursor.execute("insert into log values (%s, %s)", (rng.getrandbits(60), text))
+    else:
+        cursor.execute("update ignore pairs set x = x + 1000 where x < 5 and y = 'a'")
+
+
+def follow_and_kill(captured: Captured, seed: int, kills: int, restart: Callable[[], None] | None = None) -> None:
+    rng = random.Random(seed)
+    print(f"seed {seed}")
+    connection = connect(captured.url)
+    with connection.cursor() as cursor:
+        cursor.execute("insert into one select seq, seq, seq, repeat('x', seq) from seq_1_to_300")
+    captured.start()
+    change(connection, rng, 40)
+    for number in range(kills):
+        end = time.monotonic() + rng.uniform(0.3, 4)
+        while time.monotonic() < end:
+            change(connection, rng, 5)
+            time.sleep(0.02)
+        captured.end()
+        change(connection, rng, 10)
+        if restart is not None and number % 3 == 1:
+            restart()
+            connection = connect(captured.url)
+        captured.start()
+    change(connection, rng, 60)
+    captured.end(signal.SIGTERM)
+    change(connection, rng, 5)
+    connection.close()
+    captured.finish()
+    captured.assert_equal()
+
+
+@pytest.mark.full
+def test_tables_equal_a_mariadb_through_kills(captured: Captured) -> None:
+    follow_and_kill(captured, random.randrange(10**6), 2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_equal_a_mariadb_through_many_kills_and_restarts(tmp_path: Path, seed: int) -> None:
+    require_server()
+    server = MariaDb()
+    try:
+        captured = Captured(server.database(), tmp_path / "shop", tmp_path / "log")
+
+        def restart() -> None:
+            server.stop(signal.SIGKILL if seed else signal.SIGTERM)
+            server.start()
+
+        follow_and_kill(captured, seed, 10, restart)
+    finally:
+        server.close()
+
+
+@pytest.mark.full
+def test_a_load_that_is_killed_begins_anew(captured: Captured) -> None:
+    execute(captured.url, "insert into one select seq, seq, seq, repeat('x', 100) from seq_1_to_400000")
+    rng = random.Random(7)
+    for _ in range(4):
+        captured.start()
+        time.sleep(rng.uniform(0.3, 3))
+        captured.end()
+        execute(
+            captured.url, "update one set v = concat(v, 'k') where id % 1000 = 1", "delete from one where id % 777 = 0"
+        )
+    captured.finish()
+    captured.assert_equal()
+
+
+@pytest.mark.full
+def test_what_happens_while_a_mariadb_is_followed(captured: Captured) -> None:
+    """New tables, changed columns, a table that is made again, an update without a key: each table by itself."""
+    url = captured.url
+    execute(url, "insert into one values (1, 'a', 1, 'l')", "insert into log values (1, 'first')",
+            "insert into two (id) values (1)", "insert into pairs values (1, 'a', 1), (2, 'b', 2)")  # fmt: skip
+    captured.start()
+    captured.wait(lambda: "following" in captured.said())
+    execute(
+        url,
+        "alter table one add column later text",
+        "insert into one values (2, 'b', 2, 'm', 'new')",
+        "create index by_v on two (v)",
+        "alter table two add column given int default 7, comment = 'x, y'",
+        "insert into two (id) values (2)",
+        "rename table pairs to swapped",
+        "create table pairs (x int, y varchar(5), v double, primary key (x, y))",
+        "insert into pairs values (9, 'z', 9)",
+        "update log set v = 'changed'",
+        "create table added (id int primary key, v text)",
+        "insert into added values (1, 'before')",
+    )
+    captured.wait(lambda: '"streaming"' in captured.state("added") and '"streaming"' in captured.state("swapped"))
+    execute(url, "insert into added values (2, 'behind')", "insert into one values (3, 'c', 3, 'n', 'newer')")
+    captured.end(signal.SIGTERM)
+    captured.finish()
+    assert [(row["id"], row.get("later")) for row in captured.rows("one")] == [(1, None), (2, "new"), (3, "newer")]
+    assert [row["given"] for row in captured.rows("two")] == [7, 7]
+    assert [row["x"] for row in captured.rows("pairs")] == [9]
+    assert [row["x"] for row in captured.rows("swapped")] == [1, 2]
+    assert [row["v"] for row in captured.rows("added")] == ["before", "behind"]
+    assert [row["v"] for row in captured.rows("log")] == ["first"]
+    assert "capture-no-key" in captured.state("log")
+    assert captured.said().count("one: 1 rows loaded") == 1
+
+
+@pytest.mark.full
+def test_one_capture_of_a_name_and_a_log_that_is_lost(tmp_path: Path) -> None:
+    require_server()
+    server = MariaDb()
+    try:
+        captured = Captured(server.database(), tmp_path / "shop", tmp_path / "log")
+        execute(captured.url, "insert into one values (1, 'a', 1, 'l')")
+        captured.start()
+        captured.wait(lambda: "following" in captured.said())
+        options = CaptureOptions(captured.url, insert_only=("*.log",))
+        with pytest.raises(LakemirrorError, match="another capture") as raised:
+            Capture(Landing(captured.db), options).run()
+        assert raised.value.code == "capture-taken"
+        execute(captured.url, "insert into one values (2, 'b', 2, 'm')")
+        captured.wait(lambda: len(list((captured.folder / "one").glob("0*.parquet"))) == 2)
+        captured.end()
+        (captured.db / "Files/LandingZone/_capture.json").unlink()
+        captured.finish()
+        captured.assert_equal()
+        execute(captured.url, "insert into one values (3, 'c', 3, 'n')", "flush binary logs")
+        execute(captured.url, "insert into one values (4, 'd', 4, 'o')", "flush binary logs")
+        newest = execute(captured.url, "show master status")[0][0]
+        execute(captured.url, f"purge binary logs to '{newest}'")
+        lost(captured, options, "has deleted its log")
+        captured.finish("--reload", "all")
+        captured.assert_equal()
+        execute(captured.url, "insert into one values (5, 'e', 5, 'p')")
+        captured.finish()
+        captured.assert_equal()
+        longer = ["insert into two (id, rest) select max(id) + 1, repeat('x', 9000) from two", "flush binary logs"]
+        execute(captured.url, "insert into two (id) values (1)", "reset master", *(longer * 9))
+        lost(captured, options, "after RESET MASTER")
+    finally:
+        server.close()
+
+
+def lost(captured: Captured, options: CaptureOptions, why: str) -> None:
+    with pytest.raises(LakemirrorError, match=why) as raised:
+        Capture(Landing(captured.db), options).run(once=True)
+    assert raised.value.code == "capture-position-lost"
