@@ -62,7 +62,7 @@ class MariaDb:
         command = ["setpriv", "--pdeathsig", "KILL", *self._as_user[1:], PROGRAM, "--no-defaults"]
         command += [f"--datadir={self.folder / 'data'}", f"--port={self.port}", "--bind-address=127.0.0.1"]
         command += [f"--socket={self.folder / 'socket'}", "--innodb-buffer-pool-size=32M", "--skip-name-resolve"]
-        command += ["--innodb-flush-log-at-trx-commit=0", *self._options]
+        command += ["--innodb-flush-log-at-trx-commit=2", *self._options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         end = time.monotonic() + 60

@@ -68,7 +68,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Begun:
-    """History tables have begun at the mirrored table's position: the table is observed again."""
+    """History tables have begun, or deletes are soft now, at the same position: the table is observed again."""
 
 
 Done = Applied | Rejected | Conflict | Begun
@@ -114,7 +114,7 @@ class Replicator:
             if view.files.metadata.options is not NO_OPTIONS and soft_deletes.are_to_begin(view, base):
                 soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
                 self._log.forget()
-                return view, Conflict(f"{self.target}: deletes are soft from this version on")
+                return view, Begun()
             if view.to_begin:
                 from lakemirror.mirror.history_begin import begin  # once in the life of a history table
 

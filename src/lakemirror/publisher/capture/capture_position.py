@@ -152,6 +152,7 @@ class CaptureState:
         self._written = 0.0
         self.milliseconds = 0  # when the newest transaction was committed that is in the landing zone
         self.transaction: int | str = ""  # and its name
+        self.said_transaction: int | str = ""  # the one that ended at `said`
         self._tables: dict[str, dict[str, Any]] = {}
         self._waiting: dict[str, str] = {}
         self.said = 0
@@ -202,13 +203,14 @@ class CaptureState:
             "position": position,
             "time": time.time(),
             "committed": self.milliseconds / 1000,
-            "transaction": self.transaction,
+            "transaction": self.transaction if position > self.said else self.said_transaction,
             "tables": list(self._tables.values()),
         }
         try:
             _put(self._folder, content)
         except OSError as error:
             raise LakemirrorError("storage-unavailable", f"{STATE_FILE}: {error}") from error
+        self.said_transaction = content["transaction"]
         self.said, self._written = max(self.said, position), time.monotonic()
 
 

@@ -191,7 +191,10 @@ class ChangeHandler:
                 self._wait(wait)
         del self._streams[table]
         self._pending.forget(table)
-        self._state.stopped(table, state, error)
+        if state.phase == LOADING:
+            self._state.set(table, state)
+        else:
+            self._state.stopped(table, state, error)
 
     def _may_confirm(self) -> bool:
         """True where a file or `_capture.json` says that everything up to the last commit is in the landing zone."""

@@ -264,8 +264,8 @@ class Capture:
     def _follow(self, now: _Round, wanted: Sequence[CapturedTable]) -> bool:
         """Streams until `stop`, until everything asked for is published, or until another round must begin."""
         state = self._state(now.tables)
-        if now.start != state.said:
-            state.transaction = ""  # which one ended there is not known
+        if now.start == state.said:
+            state.transaction = state.said_transaction  # else it is not known which one ended there
         shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
         found = self._cuts.counting(shapes.found)
 
@@ -313,7 +313,7 @@ class Capture:
         for key, reported in tables.states:
             state.set(key, reported)
         if (before := read_zone_state(self._zone)) is not None:
-            state.said, state.transaction = before["position"], before.get("transaction", "")
+            state.said, state.said_transaction = before["position"], before.get("transaction", "")
         return state
 
     def _is_loaded_again(self, table: CapturedTable, error: LakemirrorError) -> bool:

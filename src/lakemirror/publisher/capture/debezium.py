@@ -21,7 +21,8 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.publisher.capture.envelope import EventColumn
 
-HEAP = "384m"
+HEAP = "1g"
+"""The most that Java takes, for values of tens of MiB; it gives back what it does not use."""
 ENGINE: Mapping[str, str] = {
     "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
     "offset.flush.interval.ms": "0",
@@ -86,6 +87,10 @@ class DebeziumStream:
         if self._failure is not None:
             raise self._failure
         succeeded, message = self._ended
+        if "OutOfMemoryError" in message or "Java heap space" in message:
+            raise LakemirrorError(
+                "capture-value", f"a change of the source is too large for the stream's memory of {HEAP}"
+            )
         if not succeeded and not self._stopped.is_set():
             raise LakemirrorError("capture-source-failed", f"the stream of changes ended: {message}")
 
@@ -134,7 +139,11 @@ class _Java:
             jpype.startJVM(
                 _library_of(self.home) if self.home else jpype.getDefaultJVMPath(),
                 f"-Xmx{HEAP}",
+                "-Xms32m",
                 "-XX:+UseSerialGC",
+                "-XX:MinHeapFreeRatio=10",
+                "-XX:MaxHeapFreeRatio=30",
+                "-XX:MaxNewSize=128m",
                 "-Xrs",  # signals are Python's
                 "-Duser.timezone=UTC",  # in which its connections write times, within ranges and composites too
                 f"-Dlog4j2.configurationFile={Path(__file__).with_name('debezium_log.properties')}",

@@ -164,8 +164,10 @@ def command(act: str, folder: Path, declaration: CaptureDeclaration, password: s
 
 
 def environment(own: Path) -> dict[str, str]:
-    """The service's environment without secrets, and without those that PostgreSQL's library looks for by itself."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", VARIABLE))}
+    """The service's environment without secrets, and without those that databases' libraries look for."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PG", "MYSQL", "MARIADB", VARIABLE))
+    }
     kept.pop("LAKEMIRROR_CREDENTIAL", None)
     return {**kept, "PGPASSFILE": str(own / SECRETS / ".pgpass")}
 
