@@ -284,6 +284,13 @@ class MirroredDatabase:
         require_zone(self.storage)
         return operations.replay(self.storage, table, file, self.settings.default_schema)
 
+    def drop_history(self, table: str) -> operations.Act:
+        """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.drop_history(self.storage, table, self.settings.default_schema)
+
     def restore(self, table: str) -> operations.Act:
         """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""
         from lakemirror.mirror import operations
@@ -320,7 +327,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
 
 
 def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSession:
-    """A session. The JVM of a pass starts fast and computes slower: the row work is done by its Python workers."""
+    """A session. `long_lived`: for more than a pass; where it has Delta's SQL, its JVM then computes faster."""
     from lakemirror.spark_session import session as spark
 
     delta = bool(settings.readers)  # dropping a feature may need Delta's SQL

@@ -48,12 +48,13 @@ class TargetStatus(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TableStatus:  # 22 fields: what the status shows and tables.json keeps of a table
+class TableStatus:  # 23 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
     that arrived and are not applied; `oldest_pending`: when the oldest of them was written. `engine` made the last
     apply, for `engine_reason`; empty where that is not known. `error_file` and `error_hint` go with `error_code`.
+    `freshness`: seconds within which a change file is to be applied; 0: no goal.
     `ignored_deletes`, `late_changes`: how many changes were counted and not applied, by the table's options.
     """
 
@@ -76,6 +77,7 @@ class TableStatus:  # 22 fields: what the status shows and tables.json keeps of 
     oldest_pending: float | None = None
     engine: str = ""
     engine_reason: str = ""
+    freshness: float = 0.0
     ignored_deletes: int = 0
     late_changes: int = 0
     history: tuple[TargetStatus, ...] = ()
@@ -87,6 +89,10 @@ class TableStatus:  # 22 fields: what the status shows and tables.json keeps of 
     def lag(self, now: float) -> float:
         """Seconds since the oldest change file that is not applied was written; 0 where all are applied."""
         return max(0.0, now - self.oldest_pending) if self.pending_files and self.oldest_pending else 0.0
+
+    def misses_goal(self, now: float) -> bool:
+        """True if a change file waits for longer than the table's goal of freshness."""
+        return 0 < self.freshness < self.lag(now)
 
 
 @dataclass(frozen=True)
@@ -281,10 +287,11 @@ def _row_text(table: TableStatus) -> str:
 
 def _row(table: TableStatus) -> dict[str, Any]:
     waiting = table.waiting_for
-    optional = {
+    optional: dict[str, Any] = {
         "oldestPendingTimeUtc": format_time(table.oldest_pending) if table.oldest_pending else "",
         "engine": table.engine,
         "engineReason": table.engine_reason,
+        "freshnessSeconds": table.freshness,
     }
     return {
         **{name: value for name, value in optional.items() if value},
@@ -368,6 +375,7 @@ def _table(row: Mapping[str, Any]) -> TableStatus:
     return TableStatus(
         **_fields(row, _TEXTS, ""),
         **_fields(row, _NUMBERS, 0),
+        **_fields(row, {"freshness": "freshnessSeconds"}, 0.0),
         **_fields(metrics, _METRICS, 0),
         last_source_commit=parse_time(metrics.get("lastSourceCommitTimeUtc")),
         last_sync=parse_time(metrics.get("lastSyncTimeUtc")),

@@ -58,6 +58,10 @@ _OF_TABLES: tuple[tuple[_Family, str, str, Callable[[TableStatus, float], float]
      lambda t, now: t.pending_files),
     (GaugeMetricFamily, "lakemirror_table_lag_seconds", "Age of the oldest change file that is not applied.",
      lambda t, now: t.lag(now)),
+    (GaugeMetricFamily, "lakemirror_table_freshness_goal_seconds", "Seconds to apply a change file in; 0: no goal.",
+     lambda t, now: t.freshness),
+    (GaugeMetricFamily, "lakemirror_table_freshness_missed", "1 while a change file waits for longer than the goal.",
+     lambda t, now: float(t.misses_goal(now))),
     (GaugeMetricFamily, "lakemirror_table_last_commit_timestamp_seconds", "When the last commit of a table was made.",
      lambda t, now: t.last_sync or 0),
 )  # fmt: skip

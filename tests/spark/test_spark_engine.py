@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.change_tables import expected, held, marked
 from tests.landing import MARKER, declare, put
 from tests.spark.engine_scenario import differences
+from tests.table_rows import table_rows
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
@@ -45,6 +47,26 @@ PATIENCE = 1800.0  # of a machine with much else to do; none of these tests is a
 
 def test_classic(spark: SparkSession, tmp_path: Path) -> None:
     assert differences(spark, tmp_path) == []
+
+
+def test_a_table_of_changes_by_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    """Every change once, by tasks and by few rows in the driver; a bad row ends the batch in both tables."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "changes"})
+    rows = list(range(3000))
+    put(tmp_path, "t", 1, marked([4] * 3000, id=rows, v=[str(row % 7) for row in rows]))
+    partial = pa.array([["v"] if row % 2 else None for row in rows])
+    put(tmp_path, "t", 2, marked([1] * 3000, id=rows, v=["x"] * 3000).append_column("__unchangedColumns__", partial))
+    for few in (1, 0):
+        result = MirroredDatabase(tmp_path, engine="spark", spark_from_bytes=few, spark=spark, batch_files=1).sync()
+        assert not result.failed, result.failed
+        assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+        if few:
+            put(tmp_path, "t", 3, marked([2, 4], id=[1, 2], v=[None, "y"]))
+    assert table_rows(tmp_path, "t")[(2, "y")] == 1 and sum(table_rows(tmp_path, "t").values()) == 2999
+    before = held(tmp_path, "t__changes")
+    put(tmp_path, "t", 4, marked([7], id=[1], v=["z"]))
+    assert MirroredDatabase(tmp_path, engine="spark", spark_from_bytes=1, spark=spark).sync().failed
+    assert held(tmp_path, "t__changes") == before
 
 
 def test_a_job_that_fails_has_a_code(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ _COMMANDS = {
     "resync": ("operations", "resync"),
     "replay": ("operations", "replay"),
     "restore": ("operations", "restore"),
+    "history": ("history_group", "app"),
     "features": ("features", "app"),
     "compat": ("features", "compat"),
     "sql": ("features", "sql"),

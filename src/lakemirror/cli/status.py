@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Behind = Annotated[
     str, typer.Option(help="Exit code 3 also if a table has waited longer than this for an apply, such as 5m.")
 ]
+Check = Annotated[bool, typer.Option("--check", help="Exit code 3 also if a table misses its goal of freshness.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds, until Ctrl-C.")]
 _EVERY = 2.0  # seconds between two looks of --watch
 
@@ -32,6 +33,7 @@ _EVERY = 2.0  # seconds between two looks of --watch
 def status(
     database: Database,
     behind: Behind = "",
+    check: Check = False,
     watch: Watch = False,
     storage: StorageOptions = None,
     as_json: Json = False,
@@ -44,6 +46,8 @@ def status(
     Example: lakemirror status shop --json
 
     Example: lakemirror status shop --behind 5m
+
+    Example: lakemirror status shop --check
     """
     require(database)
     longest = seconds(behind) if behind else math.inf
@@ -63,6 +67,8 @@ def status(
 
     failed = any(t.error_code for t in found.tables) or bool(found.error_code)
     failed = failed or bool(needing_attention(found.tables, found.warnings))
+    if check and any(t.misses_goal(now) for t in found.tables):
+        raise typer.Exit(3)
     if failed or any(t.lag(now) > longest for t in found.tables):
         raise typer.Exit(3)
 
@@ -136,9 +142,12 @@ def _json(found: DatabaseStatus, now: float, indent: int | None) -> str:
     since = found.not_running_since(now)
     rendered = monitoring.render(found if since is None else replace(found, status="Stopped"))
     shown = {**json.loads(rendered[monitoring.REPLICATOR]), **json.loads(rendered[monitoring.TABLES])}
-    lags = {t.name: t.lag(now) for t in found.tables}
+    by_name = {t.name: t for t in found.tables}
     for row in shown["tables"]:
-        row["lagSeconds"] = round(lags[row["normalizedTableName"]], 1)
+        table = by_name[row["normalizedTableName"]]
+        row["lagSeconds"] = round(table.lag(now), 1)
+        if table.freshness:
+            row["freshnessMissed"] = table.misses_goal(now)
     if since is not None:
         shown["notRunningSince"] = monitoring.format_time(since)
     return json.dumps(shown, indent=indent)
@@ -197,6 +206,9 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
             what = f"{row['status']}, position {row['position']}{', ' * bool(row['errorCode'])}{row['errorCode']}"
             lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}")
     for t in tables:
+        if t.misses_goal(now):
+            goal = f"its goal is {_ago(t.freshness)}"
+            lines.append(f"{printable(t.name)}: misses its freshness: {_ago(t.lag(now))} behind, {goal}")
         if t.error_code:
             lines += ["", f"{printable(t.name)}: {t.error_code}: {printable(t.error_message)}", f"  {t.error_hint}"]
     return lines

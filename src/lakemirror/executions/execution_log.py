@@ -13,7 +13,6 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from lakemirror.executions.execution import (
     parse_line,
 )
 from lakemirror.executions.executions_table import EXECUTIONS, append, carried, read, rows_of
+from lakemirror.executions.telemetry import configured
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.apply import Applied
@@ -43,14 +43,12 @@ log = logging.getLogger("lakemirror")
 EVERY = 300.0  # seconds a line stays in the spool
 _MOST_LINES = 50_000  # in the spool, before they are appended sooner
 
-Told = Callable[[Execution], None]
-
 
 class ExecutionLog:
     """Records what happens in one database. Safe to use from several threads."""
 
     def __init__(self, storage: Storage, settings: Settings) -> None:
-        self.told: tuple[Told, ...] = ()  # each gets every execution; it must not wait
+        self._told = configured(storage.uri())
         self._days = settings.executions_days
         self._durability = settings.durability
         self._folder = spool_folder(storage, settings)
@@ -73,7 +71,7 @@ class ExecutionLog:
 
     def record(self, execution: Execution) -> None:
         """Adds a line to the spool. Never raises."""
-        for told in self.told:
+        for told in self._told:
             told(execution)
         if not self._days:
             return

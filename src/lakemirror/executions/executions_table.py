@@ -29,6 +29,7 @@ from lakemirror.delta.protocol import protocol_of
 from lakemirror.delta.schema import Column, to_delta
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.executions.execution import Execution
@@ -62,12 +63,12 @@ _COLUMNS: dict[str, tuple[str, pa.DataType]] = {
 
 _PROPERTIES = {
     "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 6 hours",
     "delta.dataSkippingNumIndexedCols": "1",  # the time
 }
 _RACES = 5  # commits in a row that others were faster with
-_MERGED_EVERY = 8  # commits after which small files are looked at
-_KEPT = 86_400.0  # seconds for which files of older versions stay
+_TIDIED_EVERY = 32  # commits
+_KEPT = 6 * 3600.0  # seconds for which files of older versions stay
 
 
 def append(
@@ -91,7 +92,7 @@ def append(
             if error.code != "concurrent-commit" or tries == _RACES - 1:
                 raise
             continue
-        _tidy(table, snapshot, version, rows)
+        _tidy(table, version)
         return len(rows)
     return 0
 
@@ -235,13 +236,19 @@ def _since(rows: pa.Table, since: float) -> pa.Table:
     return rows.filter(pc.greater_equal(rows.column("Timestamp").cast(kind), first)) if since else rows
 
 
-def _tidy(table: str, snapshot: Snapshot | None, version: int, rows: Sequence[Execution]) -> None:
-    """Merges small files of a day; on the first commit of a day also removes files of older versions."""
+def _tidy(table: str, version: int) -> None:
+    """Now and then merges small files of a day, and removes files of older versions."""
     with suppress(LakemirrorError, OSError):
-        if version % _MERGED_EVERY == 0:
-            merge_few(table, durability=POWER)
-        if snapshot is not None and _day(rows[-1].ended) not in {_day_of(add) for add in snapshot.files.values()}:
+        if version % _TIDIED_EVERY == 0:
+            merge_few(table, durability=POWER, rewrite=_by_table)
             vacuum(table, _KEPT)
+
+
+def _by_table(work: RewriteWork) -> list[Action]:
+    """Writes the rows of these files as one file for each day, those of a table side by side: a fifth smaller."""
+    rows = pa.concat_tables(part for add in work.files for part in live_rows(add, work.target))
+    order = [(name, "ascending") for name in (DAY, "SourceSchemaName", "SourceTableName", "Timestamp")]
+    return write_rows(rows.sort_by(order).to_batches(), work.target)
 
 
 def _utf8(text: str) -> str:

@@ -6,6 +6,7 @@ Here a name that is not known is an error, not a warning: a misspelt option woul
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,10 @@ HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2 = "current", "changes", "scd2"
 LATE_DAYS = 7
 OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
+"""What a publisher declares as one; the goal of freshness is the operator's."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history"}
 
 
@@ -41,12 +46,14 @@ class TableOptions:
 
     `deletes`: HARD, SOFT or IGNORE. `sequence`: the columns that order the changes of a key; empty: files and rows do.
     `late_days`: for so long, what a late change needs is remembered. `history`: the tables beside the mirrored one.
+    `freshness`: seconds within which a change file is to be applied; 0: no goal.
     """
 
     deletes: str = HARD
     sequence: tuple[str, ...] = ()
     late_days: int = LATE_DAYS
     history: tuple[HistoryOptions, ...] = ()
+    freshness: float = 0.0
 
     @property
     def has_versions(self) -> bool:
@@ -75,6 +82,8 @@ def as_declared(options: TableOptions) -> dict[str, Any]:
             }
             for each in options.history
         ]
+    if options.freshness:
+        found["freshness"] = f"{options.freshness:g}s"
     return found
 
 
@@ -86,6 +95,7 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     sequence = _columns(members, "sequence")
     late_days = _days(members, "late_days")
     history = _histories(members)
+    freshness = _seconds(members, "freshness")
     members.refuse_rest()
     if late_days is not None and not sequence:
         raise invalid(members.file, "lakemirror.late_days has no meaning without lakemirror.sequence")
@@ -94,7 +104,7 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
             raise invalid(members.file, f"lakemirror.{option} needs keyColumns: without keys no two rows are one")
     if deletes != HARD and not key_columns:
         raise invalid(members.file, f"lakemirror.deletes {shown(deletes)} needs keyColumns")
-    return TableOptions(deletes, sequence, late_days or LATE_DAYS, history)
+    return TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)
 
 
 def check_built(options: TableOptions, file: str) -> None:
@@ -113,6 +123,18 @@ def _days(members: Members, option: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 36500 or value != int(value):
         raise members.wrong(option, value, "must be a whole number of days from 1 to 36500")
     return int(value)
+
+
+def _seconds(members: Members, option: str) -> float:
+    """The seconds of a duration such as 30s; 0 where there is none."""
+    value = members.take(option)
+    if value is None:
+        return 0.0
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not 0 < seconds <= 3650 * 86_400:
+        raise members.wrong(option, value, 'must be a duration such as "30s", "5m" or "1h"')
+    return seconds
 
 
 def _columns(members: Members, option: str) -> tuple[str, ...]:

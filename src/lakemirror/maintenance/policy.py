@@ -162,12 +162,16 @@ def _several(adds: Iterable[Action]) -> list[Action]:
 
 
 def _smallest(adds: Iterable[Action]) -> list[Action]:
-    """The smallest files, each at most twice as large as those before it together; empty for a single one."""
+    """The smallest files, each at most twice as large as those before it together; empty for a single one. A file that
+    is much smaller than all others is left out: it must not keep them from being merged.
+    """
     found: list[Action] = []
     size = 0
     for add in sorted(adds, key=lambda add: int(add["size"])):
         if found and int(add["size"]) > 2 * size:
-            break
+            if len(found) > 1:
+                break
+            found, size = [], 0
         found.append(add)
         size += int(add["size"])
     return found if len(found) > 1 else []

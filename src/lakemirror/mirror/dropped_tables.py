@@ -189,13 +189,11 @@ class DroppedTables:
     def _move(self, target: str) -> bool:
         """Moves a table away; False, with `failure`, if that is not possible. True if another engine was faster."""
         failpoints.reach("drop.before-move")
-        resting = _kept_at(target)
         try:
             inner = next(tables_in(self.storage, target), None)
             if inner is not None:
                 raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
-            self.storage.move(target, resting)
-            self.storage.touch(resting)
+            move_to_dropped(self.storage, target)
         except FileNotFoundError:
             return True
         except LakemirrorError as error:  # the others are moved all the same
@@ -278,6 +276,13 @@ class DroppedTables:
         return None
 
 
+def move_to_dropped(storage: Storage, target: str) -> None:
+    """Moves a table to where dropped tables are kept. Errors: FileNotFoundError, LakemirrorError."""
+    resting = _kept_at(target)
+    storage.move(target, resting)
+    storage.touch(resting)
+
+
 def _dropped(target: str, observer: Observer) -> None:
     observer.dropped(target)
 
@@ -354,6 +359,7 @@ __all__ = [
     "DroppedTables",
     "Look",
     "dropped",
+    "move_to_dropped",
     "note_of",
     "now",
     "read_note",

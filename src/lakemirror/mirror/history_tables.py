@@ -103,6 +103,21 @@ class HistoryObserver:
         named = named_tables(self._name, self._target, metadata)
         return tuple(self._looked(table, metadata, (identity, *earlier)) for table in named)
 
+    def newest(self, metadata: TableMetadata) -> tuple[TableLog, AppliedFiles] | None:
+        """The history table with the newest apply, and which files it has: after a crash it may know the identity of a
+        table folder whose mirrored table does not have it yet, and whose marker is lost."""
+        found = [(each.target, read_table_log(self._storage.uri(each.target)), each.label)
+                 for each in named_tables(self._name, self._target, metadata)]  # fmt: skip
+        ours = [(target, log) for target, log, label in found if log is not None and log.history == label]
+        if not ours:
+            return None
+        target, log = max(ours, key=lambda each: each[1].applied_at)
+        path, at = self._storage.uri(target), log.position
+        detection = parse_detection(log.detection, path)
+        by_partition = detection.partitioned and detection.strategy != LAST_UPDATE and at is not None
+        sequences = read_sequences(path, at) if by_partition and at is not None else None
+        return log, applied_files(detection, at, log.manifest, sequences, path)
+
     def _looked(self, named: HistoryTable, metadata: TableMetadata, same: Sequence[str]) -> HistoryTable:
         path = self._storage.uri(named.target)
         log = self.log_of(named.target).read()

@@ -34,7 +34,7 @@ from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings
 from lakemirror.settings_spelling import setting_warnings, unknown_settings
-from lakemirror.status import HEARTBEAT, TableStatus, last_status
+from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus, last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -160,6 +160,11 @@ class Runner:
             say = log.warning if reason.is_limit else log.debug
             say("the landing zone is polled: %s", reason.reason)
         self._shared.queue.wake(self._lane, ZONE, STATUS)
+
+    @property
+    def status(self) -> DatabaseStatus | None:
+        """The status as it was written last, without reading it; None before."""
+        return self._writer.written if self.has_looked else None
 
     def wake(self) -> None:
         """Somebody has published: what the system does not tell of is looked for at once."""

@@ -251,6 +251,8 @@ class TableObserver:
             manifest = view.table.manifest
             last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(view.at.identity, view.at.number, last, view.applied)
+        if view.files.metadata.options.history and view.files.folder.marker is None:
+            so_far = self._by_history(view, so_far)
         failpoints.reach("identity.before-marker")
         durable = self._settings.durability == POWER
         decided = identify(self._storage, view.files, so_far, write=mark, durable=durable)
@@ -262,6 +264,17 @@ class TableObserver:
             return view
         happened = now if decided.kind == "marker-lost" else 0.0
         return _warned(view, [decided.warning._replace(since=happened)])
+
+    def _by_history(self, view: View, so_far: AppliedSoFar | None) -> AppliedSoFar | None:
+        """What a history table knows of a folder without a marker, where it is newer than what the table knows."""
+        found = self.history.newest(view.files.metadata)
+        if found is None or found[0].position is None or found[0].manifest is None:
+            return so_far
+        (log, applied), at, manifest = found, found[0].position, found[0].manifest
+        if view.table is not None and log.applied_at <= view.table.applied_at:
+            return so_far
+        last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag)
+        return AppliedSoFar(at.identity, at.number, last if manifest.file else None, applied)
 
     def _checked(self, view: View) -> View:
         """The view with a warning for what other writers changed. TableError where nothing can be applied on top."""

@@ -41,9 +41,9 @@ from lakemirror.landing_zone.zone import (
     scan,
     scan_table,
 )
-from lakemirror.mirror.dropped_tables import DROPPED, dropped
+from lakemirror.mirror.dropped_tables import DROPPED, dropped, move_to_dropped
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
-from lakemirror.mirror.table_places import tables_near
+from lakemirror.mirror.table_places import tables_in, tables_near
 from lakemirror.storage import Entry, Storage
 
 log = logging.getLogger("lakemirror")
@@ -172,6 +172,32 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     failpoints.reach("restore.before-move")
     storage.move(newest, target)
     return _note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
+
+
+def drop_history(storage: Storage, table: str, default_schema: str = "") -> Act:
+    """Moves the history tables of a table folder to `Files/_DroppedTables`, also where the folder is gone.
+
+    Where the option is still there, they begin again. Error: `table-unknown` if the table has none.
+    """
+    schema, _, short = table.rpartition(".")
+    name = TableName(schema, short)
+    check_name(name)
+    above = name.target(default_schema).rpartition("/")[0]
+    found = [path for path in tables_in(storage, above) if _history_of(storage, path) == str(name)]
+    if not found:
+        raise LakemirrorError("table-unknown", f"{name} has no history table in {above}", table=table)
+    for path in found:
+        move_to_dropped(storage, path)
+    text = f"{name}: {', '.join(found)} moved to {DROPPED}"
+    return _note(storage, "history drop", name, Act(text))
+
+
+def _history_of(storage: Storage, path: str) -> str:
+    """The table folder of a history table; empty for another table."""
+    with contextlib.suppress(LakemirrorError):
+        found = read_table_log(storage.uri(path))
+        return found.history.partition(":")[2] if found is not None else ""
+    return ""
 
 
 def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
@@ -339,4 +365,4 @@ def _user() -> str:
         return ""
 
 
-__all__ = ["NOTED", "Act", "pause", "replay", "restore", "resume", "resync"]
+__all__ = ["NOTED", "Act", "drop_history", "pause", "replay", "restore", "resume", "resync"]

@@ -61,6 +61,11 @@ class StatusWriter:
         self._part: tuple[TableStatus, ...] | None = None  # what this engine wrote last of its own tables
         self._part_at = -math.inf
 
+    @property
+    def written(self) -> monitoring.DatabaseStatus | None:
+        """The status as it was written last; None before."""
+        return self._written
+
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
     ) -> None:

@@ -79,6 +79,7 @@ class TableState:
 
     `position`: number of the last applied file. `pending`: change files not applied; `oldest`: when the oldest of them
     was written, in seconds since the epoch. `reseeding`: the folder was made again, and nothing of it is applied yet.
+    `freshness`: seconds within which changes are to be applied; 0: no goal.
     """
 
     identity: str = ""
@@ -90,6 +91,7 @@ class TableState:
     warnings: tuple[Warned, ...] = ()
     failure: Failure | None = None
     last: LastApply = field(default_factory=LastApply)
+    freshness: float = 0.0
     history: tuple[TargetStatus, ...] = ()
 
     @property
@@ -155,6 +157,7 @@ def _looked(state: TableState, look: View, now: float, longest: float) -> TableS
         warnings=lasting(state.warnings, look.warnings, now),
         failure=_failure_after(state, look, now, longest),
         last=last,
+        freshness=state.freshness if look.failure is not None else look.files.metadata.options.freshness,
         history=_history(state, look),
     )
 
@@ -251,6 +254,7 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
         oldest_pending=state.oldest,
         engine=last.engine,
         engine_reason=last.reason,
+        freshness=state.freshness,
         ignored_deletes=last.ignored_deletes,
         late_changes=last.late_changes,
         history=tuple(_target(each, state) for each in state.history),
@@ -273,6 +277,7 @@ def remembered(last: TableStatus | None) -> TableState:
         waiting=last.waiting_for,
         warnings=last.warnings,
         last=LastApply(synced=last.last_sync or 0.0, engine=last.engine, reason=last.engine_reason),
+        freshness=last.freshness,
         history=last.history,
     )
 

@@ -28,6 +28,7 @@ from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DatabaseSettings, read_definition
+from lakemirror.status import DatabaseStatus
 from lakemirror.storage import LocalStorage
 
 if TYPE_CHECKING:
@@ -129,6 +130,12 @@ class EngineHost:
             looked = {database_id for database_id, engine in self._engines.items() if engine.has_looked}
         return [each for each in databases if each.state == "Running" and each.id not in looked]
 
+    def status(self, database_id: str) -> DatabaseStatus | None:
+        """The status that the database's engine has written last; None where none runs."""
+        with self._lock:
+            engine = self._engines.get(database_id)
+        return engine.status if engine is not None and not engine.is_stopping else None
+
     def history(self, database_id: str, table: str) -> list[ApplySeen]:
         """The last applies of a table since the start of its engine, oldest first."""
         with self._lock:
@@ -202,6 +209,12 @@ class _Engine:
     def has_looked(self) -> bool:
         """True once the landing zone was looked at, or could not be."""
         return self._error is not None or (self._runner is not None and self._runner.has_looked)
+
+    @property
+    def status(self) -> DatabaseStatus | None:
+        """What the Runner has written last; None where there is none."""
+        runner = self._runner
+        return runner.status if runner is not None else None
 
     def stop(self) -> None:
         """Ends the engine. Does not wait."""

@@ -51,7 +51,7 @@ QUIET_AND_SMALL = {
 }
 
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""Compiles quickly to slower code: faster for some 20 change files, slower for millions of rows.
+"""Compiles quickly to slower code: less CPU wherever Python workers do the row work, more for SQL on millions of rows.
 
 With one compiler Java's default code cache is 48 MB, which ten minutes of Spark fill. Then a fifth of the processor
 time goes into code that is discarded and compiled again. 240 MB is the default for two compilers.
@@ -71,9 +71,10 @@ def start(
     """The session of `settings.connect_address`, or the active session as it is, or else a new one: of spark-submit, of
     SPARK_REMOTE if no master is given, or local unless `settings.master` says otherwise.
 
-    `delta`: with Delta's jars, which are fetched where they are not in the cache yet. `short` starts faster and
-    computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
-    option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
+    `delta`: with Delta's jars, which are fetched where they are not in the cache yet. `short`: a JVM that starts faster
+    and computes slower, as each has without `delta`: Python workers do the row work of a mirror. `verbose` lets Spark
+    print to the terminal. In `settings.spark` every spark.* option wins over ours, and is added to ours where a list is
+    meant (class path, Java options, jars, extensions).
 
     LakemirrorError `setting-invalid`, SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or
     `spark-unsupported` for a session without Delta where `delta` is asked for.
@@ -159,7 +160,9 @@ def options(
         "spark.app.name": "lakemirror",
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
         "spark.sql.warehouse.dir": str(jars.cache_folder(settings) / "warehouse"),
-        "spark.driver.extraJavaOptions": _java_options(archive=archive, log_file=log_file, short=short),
+        "spark.driver.extraJavaOptions": _java_options(
+            archive=archive, log_file=log_file, short=short or not delta_jars
+        ),
         **QUIET_AND_SMALL,
     }
     if delta_jars:

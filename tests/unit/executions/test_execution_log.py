@@ -20,7 +20,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.cli import app, capture
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.executions import execution_log
+from lakemirror.executions import execution_log, executions_table
 from lakemirror.executions.execution import Execution, of_error, parse_line
 from lakemirror.executions.execution_log import ExecutionLog, read_executions
 from lakemirror.executions.executions_table import DAY, EXECUTIONS
@@ -294,7 +294,7 @@ def test_many_appends_leave_few_files(shop: Path) -> None:
     snapshot = read_snapshot(str(shop / EXECUTIONS))
     assert snapshot is not None
     assert snapshot.version > 100, "merges are versions, too"
-    assert len(snapshot.files) <= 24
+    assert len(snapshot.files) <= 40
 
 
 def test_a_table_of_somebody_else_is_left_alone(shop: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -431,3 +431,16 @@ def test_maintenance_is_a_row(shop: Path) -> None:
     assert found
     assert found[0].table == "orders"
     assert found[0].rows >= 2
+
+
+def test_replaced_files_are_removed(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executions_table, "_KEPT", 0.0)
+    monkeypatch.setattr("lakemirror.maintenance.vacuum.UNNAMED_AFTER", 0.0)
+    log = a_log(shop)
+    for number in range(33):
+        log.record(happened(number))
+        log.carry()
+    snapshot = read_snapshot(str(shop / EXECUTIONS))
+    assert snapshot is not None
+    assert len(list((shop / EXECUTIONS).glob(f"{DAY}=*/*.parquet"))) <= 3
+    assert logged(shop) == {f"t{n}": 1 for n in range(33)}

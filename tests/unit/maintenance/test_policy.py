@@ -49,6 +49,7 @@ def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task()
     assert in_between([add(3), *[add(0.125)] * 4]) == [], "of a small table"
     assert sizes(in_between([*large, add(0.125), add(0.25), add(0.5), add(4)])) == [0.125, 0.25, 0.5]
     assert in_between([*large, add(0.125), add(0.5), add(2), add(7)]) == [], "each is too large for those before it"
+    assert sizes(in_between([*large, add(0.01), *[add(0.125)] * 4])) == [0.125] * 4, "a tiny one is in nobody's way"
     assert in_between([*large, add(0.125), add(0.25), add(2), add(7)]) == [], "one file fewer is not worth a commit"
 
 

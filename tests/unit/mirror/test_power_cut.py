@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.change_tables import expected as changes_of
+from tests.change_tables import held
 from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
 from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
@@ -254,3 +256,22 @@ def test_a_commit_of_another_process_is_on_the_disk_before_its_files_are_set_asi
     monkeypatch.setattr(step, "make_durable", make_durable)
     sync(tmp_path, maintenance=False)
     assert seen == [[True, True]] and [path.exists() for path in files] == [False, True]
+
+
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
+def test_applies_with_a_table_of_changes(tmp_path: Path, every: int) -> None:
+    """Both tables have every file once after the next pass, and no file is archived that one of them lacks."""
+    database = tmp_path / "database"
+    declare(database, "t", ["id"], lakemirror={"history": "changes"})
+    publish(database, 1, 4)
+    with Recorder(database) as recorder:
+        applied(database)
+
+    def check(disk: Path, moment: int) -> None:
+        names = {path.name for path in folder(disk, "t").rglob("*.parquet")}
+        assert names >= {f"{number:020}.parquet" for number in range(1, 5)}
+        applied(disk)
+        assert rows(disk / "Tables/t") == expected(4)
+        assert held(disk, "t__changes") == changes_of(disk, "t")
+
+    assert after_a_cut(recorder, tmp_path, every, check) > 10

@@ -364,3 +364,16 @@ def test_small_files_of_a_table_of_changes_are_merged(tmp_path: Path) -> None:
     snapshot = read_snapshot(tmp_path / "Tables/t__changes")
     assert snapshot is not None and len(snapshot.files) < 20
     assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+
+
+def test_the_history_is_dropped_by_a_command(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    declare(tmp_path, "t", ["id"])
+    done = CommandRunner().invoke(command_line("history"), ["history", "drop", str(tmp_path), "t"])
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "Tables/t__changes").exists() and list((tmp_path / "Files/_DroppedTables").iterdir())
+    assert table_rows(tmp_path, "t") == {(1,): 1}
+    again = CommandRunner().invoke(command_line("history"), ["history", "drop", str(tmp_path), "t"])
+    assert again.exit_code and "table-unknown" in again.output

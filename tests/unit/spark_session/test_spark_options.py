@@ -136,6 +136,8 @@ def test_java_flags() -> None:
     flags = options(short=True, archive=Path("/c/x y.jsa"))["spark.driver.extraJavaOptions"]
     assert "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC" in flags
     assert '"-XX:SharedArchiveFile=/c/x y.jsa"' in flags
+    for_mirroring = spark.options(Settings())["spark.driver.extraJavaOptions"]
+    assert "-XX:TieredStopAtLevel=1" in for_mirroring, "Python workers do the row work"
 
 
 def test_the_log_configuration_is_where_it_is_looked_for() -> None:

@@ -19,6 +19,7 @@ from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
+from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.operating.views import database_view, overview, table_view
@@ -43,6 +44,7 @@ class Operating:
     has_room: Callable[[], bool]
     under_way: UnderWay
     base_url: Callable[[web.BaseRequest], str]
+    _days: DayCache = field(default_factory=DayCache)
     _all_looked_at: bool = False
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "metrics"))
 
@@ -113,13 +115,19 @@ class Operating:
         if database is None:
             return None
         if len(parts) == 3:
-            return database_view(database, self.host, now, self.captures.seen(database)), as_json
+            view = database_view(database, self.host, self._days, now, captures=self.captures.seen(database))
+            return None if view is None else (view, as_json)
+        if parts[3] == "page":
+            number = parts[4].removesuffix(".json")
+            page_number = int(number) if number.isascii() and number.isdigit() and len(number) < 8 else 0
+            view = database_view(database, self.host, self._days, now, page_number, self.captures.seen(database))
+            return None if view is None else (view, parts[4].endswith(".json"))
         if parts[3] != "tables":
             return None
-        view = table_view(database, parts[4], self.host, now)
+        view = table_view(database, parts[4], self.host, self._days, now)
         if view is not None or not parts[4].endswith(".json"):
             return None if view is None else (view, False)
-        twin = table_view(database, parts[4].removesuffix(".json"), self.host, now)
+        twin = table_view(database, parts[4].removesuffix(".json"), self.host, self._days, now)
         return None if twin is None else (twin, True)
 
 

@@ -7,6 +7,8 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+from lakemirror.service.operating.plots import day_plots
+
 REFRESH = 5  # seconds after which a page loads itself again
 HEADERS = {
     "Content-Security-Policy": (
@@ -39,6 +41,12 @@ th, td { text-align: left; padding: .4rem .6rem; border-bottom: 1px solid var(--
 ul { margin: 0; padding-left: 1.25rem; } code { font: .875em ui-monospace, monospace; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; } dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } svg rect { fill: var(--bar); }
+figure { margin: 1rem 0; } figcaption { color: var(--soft); } .axis { display: flex; justify-content: space-between;
+  color: var(--soft); font-size: .875rem; margin: 0; border-top: 1px solid var(--line); }
+svg polyline { fill: none; stroke-width: 2px; vector-effect: non-scaling-stroke; }
+svg .half { stroke: var(--bar); } svg rect.half { fill: var(--bar); } svg .most { stroke: var(--wait); }
+svg rect.most { fill: var(--wait); } svg rect.error { fill: var(--bad); }
+.key::before { content: "■ "; } .key.half { color: var(--bar); } .key.most { color: var(--wait); }
 @media (max-width: 40rem) {
   thead { position: absolute; clip-path: inset(50%); height: 1px; width: 1px; overflow: hidden; }
   tr { display: block; border-bottom: 2px solid var(--line); padding: .5rem 0; }
@@ -75,6 +83,7 @@ def overview_page(view: Mapping[str, Any]) -> str:
 def database_page(view: Mapping[str, Any]) -> str:
     """One database: its state, its problem, its tables."""
     address = f"/ui/databases/{view['databaseId']}"
+    twin = f"{address}.json" if view["page"] == 1 else f"{address}/page/{view['page']}.json"
     rows = [
         [
             _link(f"{address}/tables/{quote(_safe(each['table']), safe='')}", each["table"]),
@@ -93,11 +102,22 @@ def database_page(view: Mapping[str, Any]) -> str:
         _facts(facts)
         + _problem(view["error"])
         + _warnings(view["warnings"])
+        + day_plots(view["lastDay"])
+        + _pages(address, view["page"], view["pages"])
         + (_table("Tables", headings, rows) if rows else "<p>No table yet: nothing was published.</p>")
         + "".join(_trouble(each, each["table"]) for each in view["tableList"])
         + "".join(_capture(each) for each in view["captures"])
     )
-    return _page(view["database"], [("/", "Mirrored databases")], body, f"{address}.json", view["time"])
+    return _page(view["database"], [("/", "Mirrored databases")], body, twin, view["time"])
+
+
+def _pages(address: str, page: int, pages: int) -> str:
+    """Links to the neighbouring pages; nothing where there is one page."""
+    if pages == 1:
+        return ""
+    before = _link(f"{address}/page/{page - 1}", "before") + " " if page > 1 else ""
+    after = " " + _link(f"{address}/page/{page + 1}", "next") if page < pages else ""
+    return f"<p>{before}page {page} of {pages}, tables with errors first{after}</p>"
 
 
 def table_page(view: Mapping[str, Any]) -> str:
@@ -110,15 +130,18 @@ def table_page(view: Mapping[str, Any]) -> str:
         ("Rows", f"{view['rows']:,}"),
         ("Bytes", _size(view["bytes"])),
         ("Pending files", f"{view['pendingFiles']:,}"),
-        ("Behind", _duration(view["lagSeconds"])),
+        ("Behind", _behind(view)),
         ("Last apply", _text(_moment(view["lastApply"])) if view["lastApply"] else "none yet"),
     ]
+    if view["freshnessSeconds"]:
+        facts.append(("Goal", f"applied within {_duration(view['freshnessSeconds'])}"))
     for each in view.get("targets", ())[1:]:
         what = f"{each['status']} {each['errorCode']}".strip()
         facts.append((f"Table of {each['mode']}", _text(f"{each['name']}: file {each['position']}, {what}")))
     if view["engine"]:
         facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
-    body = _facts(facts) + _trouble(view) + _warnings(view["tableWarnings"]) + _history(view["history"])
+    body = _facts(facts) + _trouble(view) + _warnings(view["tableWarnings"])
+    body += day_plots(view["lastDay"]) + _history(view["history"])
     path = [("/", "Mirrored databases"), (database, view["database"])]
     twin = f"{database}/tables/{quote(_safe(view['table']), safe='')}.json"
     return _page(view["table"], path, body, twin, view["time"])
@@ -258,7 +281,13 @@ def _chart(applies: Sequence[Mapping[str, Any]], name: str, title: str, shown: C
 
 
 def _figures(view: Mapping[str, Any]) -> list[str]:
-    return [f"{view['rows']:,}", _size(view["bytes"]), f"{view['pendingFiles']:,}", _duration(view["lagSeconds"])]
+    return [f"{view['rows']:,}", _size(view["bytes"]), f"{view['pendingFiles']:,}", _behind(view)]
+
+
+def _behind(view: Mapping[str, Any]) -> str:
+    """How far a table or a database is behind; marked where a goal of freshness is missed."""
+    text = _duration(view["lagSeconds"])
+    return f'<span class="bad">{text}, misses its goal</span>' if view["freshnessMissed"] else text
 
 
 def _state(state: str, error: Mapping[str, str] | None) -> str:

@@ -12,8 +12,11 @@ from lakemirror.service.captures.capture_host import CaptureSeen
 from lakemirror.service.host import ApplySeen, EngineHost
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
+from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.status import DatabaseStatus, TableStatus, format_time, target_rows
+
+MOST_TABLES = 200  # on one page
 
 
 def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> dict[str, Any]:
@@ -22,22 +25,42 @@ def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> di
 
 
 def database_view(
-    database: DatabaseEntry, host: EngineHost, now: float, captures: Iterable[CaptureSeen] = ()
-) -> dict[str, Any]:
-    """One database with all its tables, and the captures that publish to it."""
+    database: DatabaseEntry,
+    host: EngineHost,
+    days: DayCache,
+    now: float,
+    page: int = 1,
+    captures: Iterable[CaptureSeen] = (),
+) -> dict[str, Any] | None:
+    """One database with one page of its tables, those that need somebody first, the figures of its last day, and the
+    captures that publish to it. None where it has no such page.
+    """
     state, found, error = _look(database, host)
+    pages = max(1, -(-len(found.tables) // MOST_TABLES))
+    if not 1 <= page <= pages:
+        return None
+    tables = found.tables
+    if pages > 1:  # sorting keeps the order of those that are alike
+        tables = tuple(sorted(tables, key=lambda each: (not each.error_code, not each.misses_goal(now))))
     return {
         "time": format_time(now),
         **_summary_of(database, state, found, error, now),
+        "page": page,
+        "pages": pages,
         "description": database.description,
-        "tableList": [_table(each, folder_of(database), now) for each in found.tables],
+        "lastDay": days.plot(database),
+        "tableList": [
+            _table(each, folder_of(database), now) for each in tables[(page - 1) * MOST_TABLES : page * MOST_TABLES]
+        ],
         "warnings": _warnings(found.warnings),
         "captures": [each.view() for each in captures],
     }
 
 
-def table_view(database: DatabaseEntry, name: str, host: EngineHost, now: float) -> dict[str, Any] | None:
-    """One table with the last applies since the service started; None where there is none."""
+def table_view(
+    database: DatabaseEntry, name: str, host: EngineHost, days: DayCache, now: float
+) -> dict[str, Any] | None:
+    """One table with its last day, and its last applies since the service started; None where there is none."""
     state, found, _ = _look(database, host)
     table = next((each for each in found.tables if each.name == name), None)
     if table is None:
@@ -49,13 +72,16 @@ def table_view(database: DatabaseEntry, name: str, host: EngineHost, now: float)
         "databaseId": database.id,
         "databaseState": state,
         **_table(table, folder_of(database), now),
+        "lastDay": days.plot(database, name),
         "history": [_apply(each) for each in host.history(database.id, name)],
     }
 
 
 def _look(database: DatabaseEntry, host: EngineHost) -> tuple[str, DatabaseStatus, Mapping[str, str] | None]:
     state, error = host.state(database)
-    found = status_of(database, state)
+    found = host.status(database.id) if state == "Running" else None
+    if found is None:
+        found = status_of(database, state)
     shown = None
     if error is not None:
         shown = {"code": error.code, "message": error.message, "hint": named(error.hint, folder_of(database))}
@@ -74,6 +100,7 @@ def _summary(database: DatabaseEntry, host: EngineHost, now: float) -> dict[str,
 def _summary_of(
     database: DatabaseEntry, state: str, found: DatabaseStatus, error: Mapping[str, str] | None, now: float
 ) -> dict[str, Any]:
+    pending = [each for each in found.tables if each.pending_files]
     return {
         "workspace": _workspace(database),
         "database": database.display_name,
@@ -83,8 +110,9 @@ def _summary_of(
         "tables": dict(sorted(Counter(_state(each) for each in found.tables).items())),
         "rows": sum(each.processed_rows for each in found.tables),
         "bytes": sum(each.processed_bytes for each in found.tables),
-        "pendingFiles": sum(each.pending_files for each in found.tables),
-        "lagSeconds": round(max((each.lag(now) for each in found.tables), default=0.0), 1),
+        "pendingFiles": sum(each.pending_files for each in pending),
+        "lagSeconds": round(max((each.lag(now) for each in pending), default=0.0), 1),
+        "freshnessMissed": sum(each.misses_goal(now) for each in pending),
     }
 
 
@@ -116,6 +144,8 @@ def _table(table: TableStatus, folder: str, now: float) -> dict[str, Any]:
         "rows": table.processed_rows,
         "bytes": table.processed_bytes,
         "lagSeconds": round(table.lag(now), 1),
+        "freshnessSeconds": table.freshness or None,
+        "freshnessMissed": table.misses_goal(now),
         "lastApply": format_time(table.last_sync) if table.last_sync else None,
         "engine": table.engine,
         "engineReason": table.engine_reason,
