@@ -187,6 +187,12 @@ CODES: dict[str, Kind] = {
         409,
         "Rename the column back, run `lakemirror resync DB TABLE`, or delete the table folder and publish it again.",
     ),
+    "history-track-changed": Kind(
+        False,
+        3,
+        409,
+        "Put the old `track` back, or give the history another `name`: then a new table of versions begins.",
+    ),
     "table-append-only": Kind(
         False,
         3,

@@ -41,7 +41,7 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
     known: dict[str, Mapping[str, Any]] = {field["name"]: field for field in fields_of(before)} if before else {}
     fields = []
     for column in columns:
-        type_ = _DELTA_NAMES.get(column.type, column.type)
+        type_ = delta_name(column.type)
         field = known.get(column.name)
         if field is None:
             kind = json.loads(type_) if type_.startswith("{") else type_
@@ -73,6 +73,11 @@ def from_delta(schema_string: str) -> tuple[Column, ...]:
         )
         for f in fields_of(schema_string)
     )
+
+
+def delta_name(sql_name: str) -> str:
+    """The name of a primitive type in a Delta schema, from its name in Spark SQL."""
+    return _DELTA_NAMES.get(sql_name, sql_name)
 
 
 def sql_name(delta_name: str) -> str:

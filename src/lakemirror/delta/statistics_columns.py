@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NAMES, COUNT = "delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols"
-_COUNT = 32
+NUMBER = 32
+"""So many columns have statistics where a table's properties do not say which."""
+
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s.,`]+))\s*([.,]|$)")
 
 
@@ -25,7 +27,7 @@ class StatisticsColumns:
     """
 
     names: tuple[tuple[str, ...], ...] | None = None
-    count: int = _COUNT
+    count: int = NUMBER
 
     def chosen(self, leaves: Iterable[Sequence[str]]) -> list[bool]:
         """For each leaf, whether it has statistics. `leaves`: logical paths in the order of the schema, without the
@@ -66,9 +68,9 @@ def _parse_names(text: str) -> tuple[tuple[str, ...], ...] | None:
 
 def _parse_count(text: str) -> int:
     try:
-        return count if (count := int(text)) >= -1 else _COUNT
+        return count if (count := int(text)) >= -1 else NUMBER
     except ValueError:
-        return _COUNT
+        return NUMBER
 
 
-__all__ = ["BY_DEFAULT", "COUNT", "NAMES", "StatisticsColumns", "statistics_columns"]
+__all__ = ["BY_DEFAULT", "COUNT", "NAMES", "NUMBER", "StatisticsColumns", "statistics_columns"]

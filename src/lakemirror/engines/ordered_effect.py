@@ -84,7 +84,8 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     """Keys, positions, markers of changes in memory, and what the options ask for; as of `read_keys`."""
     assert work.ordering is not None
     table = held.keys(work.target).append_column(ROW, whole_numbers(np.arange(len(held.markers))))
-    table = table.append_column(MARKER, pa.array(held.markers))
+    markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
+    table = table.append_column(MARKER, pa.array(markers))
     if work.ordering.sequence:
         rows = held.columns(work.ordering.sequence)
         table = table.append_column(SEQUENCE, unit_kernels.sequence_of(rows, work.ordering.sequence))

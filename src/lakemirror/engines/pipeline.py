@@ -45,12 +45,14 @@ from lakemirror.engines.units import (
     data_units,
     split,
 )
+from lakemirror.engines.write_versions import write_versions
 from lakemirror.errors import Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.storage.place import local_path
 
 
@@ -139,7 +141,7 @@ class Pipeline(ABC):
         target = work.target
         shared = Shared(
             target, self.budget, work.append_only, work.default_marker, self.sizes, partial=work.partial,
-            ordering=work.ordering,
+            ordering=work.ordering, inserts_replace=work.inserts_replace,
         )  # fmt: skip
         if work.history is not None:
             shared = shared._replace(target=target.sources)
@@ -160,7 +162,8 @@ class Pipeline(ABC):
             result = self._write(work, shared, held, effect, written)
             return replace(result, ignored=effect.ignored, late=effect.late)
         if held is not None:
-            effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers, held.names))
+            markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
+            effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
             return self._write(work, shared, held, effect, written)
         apart = self.fold_apart(work, shared)
         if apart is not None:
@@ -192,6 +195,8 @@ class Pipeline(ABC):
         step, history, target = "write changes", work.history, work.target
         assert history is not None
         shared = shared._replace(target=target, history=history)
+        if history.mode == SCD2:
+            return write_versions(self, work, shared, held, written)
         if held is None:
             units = change_units(work, None, self.parallelism, self.unit_bytes)
             return RowResult(adds=tuple(self._written(step, unit_kernels.write_changes, shared, units, written)))

@@ -122,6 +122,29 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Versioning:
+    """How a table of versions is made (history.md, section 3).
+
+    `track`: the columns whose changes begin a version; empty: all but the sequence. `sequence`: the columns that order
+    the changes of a key; empty: files and rows do. `deletes`: HARD, SOFT or IGNORE. `modified`: by the name of a change
+    file when it was written, in microseconds since the epoch. `memory`: the remembered changes, if there are some.
+    """
+
+    track: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    deletes: str = HARD
+    modified: tuple[tuple[str, int], ...] = ()
+    memory: Remembered | None = None
+
+
+class Remembered(NamedTuple):
+    """The table of remembered changes, which late ones need: its columns and its data files."""
+
+    target: Target
+    files: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
 class Ordering:
     """What deletes and the order of changes mean in a table that has such options (`kernels/ordered_fold.py`).
 
@@ -146,12 +169,13 @@ class HistoryWork:
     """What a history target does with the changes of a batch (history.md section 3).
 
     `mode`: CHANGES or SCD2. `folder`: the table folder, to which the files' names are relative. `applied_at`: the time
-    of the apply, in microseconds since the epoch.
+    of the apply, in microseconds since the epoch. `versioning`: of SCD2.
     """
 
     mode: str
     folder: str
     applied_at: int
+    versioning: Versioning | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +188,7 @@ class RowWork:
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
     Rejected. `ordering`: for a table with options of deletes or order. `history`: the work of a history target; None:
     that of the mirrored table. `also`: the works of other targets with the same changes, which are read once for all
-    where they fit into memory.
+    where they fit into memory. `inserts_replace`: an insert is an upsert.
     """
 
     target: Target
@@ -177,6 +201,7 @@ class RowWork:
     ordering: Ordering | None = None
     history: HistoryWork | None = None
     also: tuple[RowWork, ...] = ()
+    inserts_replace: bool = False
 
     @property
     def rows(self) -> int:
@@ -192,8 +217,9 @@ class RowResult:
     `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
     many partial rows got NULLs, because there was no row with their key. `ignored`: deletes that were only counted;
-    `late`: changes that came after a change of their key with a higher sequence. `error`: if it is set, all other
-    fields are empty, and the written files are removed. `also`: the results of `RowWork.also`.
+    `late`: changes that came after a change of their key with a higher sequence; `beyond`: late changes that are older
+    than what is remembered of their key. `error`: if it is set, all other fields are empty, and the written files are
+    removed. `also`: the results of `RowWork.also`.
     """
 
     adds: tuple[Action, ...] = ()
@@ -203,6 +229,7 @@ class RowResult:
     missing: int = 0
     ignored: int = 0
     late: int = 0
+    beyond: int = 0
     error: Rejected | None = None
     also: tuple[RowResult, ...] = ()
 

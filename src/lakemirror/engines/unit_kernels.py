@@ -49,6 +49,7 @@ from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
 from lakemirror.landing_zone.reserved_columns import DELETED
+from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
 
@@ -66,8 +67,8 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             rows = pa.Table.from_batches([changes.rows])
-            table = rows.select(names).append_column(ROW, positions)
-            table = table.append_column(MARKER, pa.array(changes.marker))
+            markers = as_upserts(changes.marker) if shared.inserts_replace else changes.marker
+            table = rows.select(names).append_column(ROW, positions).append_column(MARKER, pa.array(markers))
             if sequence:
                 table = table.append_column(SEQUENCE, sequence_of(rows, sequence))
             parts.append(table.append_column(NAMES, names_of(changes)) if shared.partial else table)
@@ -284,7 +285,7 @@ def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) 
 def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
     """Inserted rows for the change data feed: an update if their flag says so, else an insert."""
     updates = np.zeros(rows.num_rows, bool) if flags is None else flags[positions] == UPDATE
-    return _typed(rows, updates, "update_postimage", "insert")
+    return typed(rows, updates, "update_postimage", "insert")
 
 
 def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
@@ -292,11 +293,11 @@ def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
     for file in unit.files:
         updates = np.isin(file.deleted, file.updated, assume_unique=True)
         for rows in chosen_rows(file.add, target, file.deleted, target.whole.columns):
-            yield from _typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
+            yield from typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
             updates = updates[rows.num_rows :]
 
 
-def _typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.RecordBatch]:
+def typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.RecordBatch]:
     """Rows with CHANGE_TYPE: `yes` where `chosen` is True, else `no`."""
     types = pa.DictionaryArray.from_arrays(pa.array((~chosen).astype(np.int8)), pa.array([yes, no]))
     batches: list[pa.RecordBatch] = rows.append_column(CHANGE_TYPE, types.cast(pa.string())).to_batches()
@@ -324,6 +325,11 @@ def changes_of(
             raise Bad(changes)
         yield changes
         del changes  # before the next rows are decoded
+
+
+def as_upserts(markers: np.ndarray) -> np.ndarray:
+    """The markers, with upserts in place of inserts."""
+    return np.where(markers == INSERT, UPSERT, markers).astype(np.int8)
 
 
 def names_of(changes: Changes) -> pa.Array:

@@ -39,9 +39,9 @@ _Item = TypeVar("_Item")
 
 
 class Shared(NamedTuple):
-    """What all units of an apply share. `append_only`, `default_marker`, `partial`, `ordering`, `history`: as in
-    `RowWork`. `wanted`: keys to find. `names`: columns to read. `changes`: all change files, for units that read values
-    of changes themselves.
+    """What all units of an apply share. `append_only`, `default_marker`, `partial`, `ordering`, `history`,
+    `inserts_replace`: as in `RowWork`. `wanted`: keys to find. `names`: columns to read. `changes`: all change files,
+    for units that read values of changes themselves.
     """
 
     target: Target
@@ -55,6 +55,7 @@ class Shared(NamedTuple):
     changes: ChangeFiles | None = None
     ordering: Ordering | None = None
     history: HistoryWork | None = None
+    inserts_replace: bool = False
 
 
 @dataclass(frozen=True, eq=False)

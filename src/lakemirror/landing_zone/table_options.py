@@ -55,6 +55,11 @@ class TableOptions:
     history: tuple[HistoryOptions, ...] = ()
     freshness: float = 0.0
 
+    @property
+    def has_versions(self) -> bool:
+        """True if there is a table of versions. Then the row marker 0 means upsert, too: one row a key."""
+        return any(each.mode == SCD2 for each in self.history)
+
 
 NO_OPTIONS = TableOptions()
 
@@ -106,7 +111,6 @@ def check_built(options: TableOptions, file: str) -> None:
     """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
     asked = {
         "lakemirror.sequence": bool(options.sequence),
-        **{f"lakemirror.history {shown(each.mode)}": each.mode == SCD2 for each in options.history},
     }
     for option in (each for each, is_asked in asked.items() if is_asked):
         raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")

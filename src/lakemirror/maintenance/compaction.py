@@ -30,9 +30,12 @@ from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.newest_rows import written_at
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
+from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.maintenance import policy
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
+from lakemirror.mirror.table_log import HISTORY_PROPERTY
 from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
@@ -130,7 +133,7 @@ def _merge(
         snapshot = read_snapshot(table, known=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
-        files = choose(snapshot.files.values())
+        files = _chosen(choose, snapshot, snapshot.files.values())
         if not files:
             return 0
         with nullcontext(True) if policy.is_heavy(files) else hold() as is_free:
@@ -139,7 +142,7 @@ def _merge(
             adds = rewrite(_work(table, snapshot, files))
             gone = {id(add) for add in files}
             left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
-            is_last = at_rest and not choose(left)
+            is_last = at_rest and not _chosen(choose, snapshot, left)
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
@@ -148,6 +151,18 @@ def _merge(
         log.info("%s: small files stay: %s", table, error)
         is_ours_to_wait = isinstance(error, OSError) or getattr(error, "code", "") == "storage-unavailable"
         return None if adds or is_ours_to_wait else 0
+
+
+def _chosen(choose: Choose, snapshot: Snapshot, adds: Collection[Action]) -> list[Action]:
+    """The files to rewrite. In a table of versions, open and closed versions stay in files of their own: an apply reads
+    the files of open ones."""
+    if not snapshot.metadata.configuration.get(HISTORY_PROPERTY, "").startswith(f"{SCD2}:"):
+        return choose(adds)
+    target = target_of(str(snapshot.table), snapshot.metadata.value)
+    groups: tuple[list[Action], list[Action]] = ([], [])
+    for add in adds:
+        groups[may_have_open(add, target)].append(add)
+    return choose(groups[True]) or choose(groups[False])
 
 
 def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWork:

@@ -7,7 +7,6 @@ From then on both have the same files. What a table lacks because its option was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from lakemirror.delta import commit as delta
@@ -15,7 +14,9 @@ from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import from_delta
 from lakemirror.landing_zone.findings import Warned
+from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
+from lakemirror.mirror.first_versions import first_versions
 from lakemirror.mirror.history_tables import GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
@@ -27,21 +28,24 @@ from lakemirror.mirror.target_plans import history_metadata, view_of
 _MOST_NOTES = 50
 
 
-def begin(view: View, current: Base, base: Base, rules: TableRules, rows: Sequence[Action] = ()) -> int:
+def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     """Commits the mirrored table's position to a history table, which then goes on with it. Returns its version.
 
-    `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too.
-    `rows`: actions of the same commit, of files that are written: first versions of the rows that the mirrored table
-    has. LakemirrorError `concurrent-commit`; TableError where the table cannot be written.
+    `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
+    table of versions gets the rows that the mirrored table has as its first versions. LakemirrorError
+    `concurrent-commit`; TableError where the table cannot be written.
     """
     table, at = base.history, view.at
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
+    rows: list[Action] = []
     batch = Batch((), from_delta(before["schemaString"]), append_only=True)
     metadata = history_metadata(view_of(view, table), base, batch, rules)
     if base.snapshot is None:
         metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
         make_table_folder(base)
+        if table.options.mode == SCD2:
+            rows = first_versions(view, current, base.path, metadata)
     position = Position(view.identity, _generation(table, view.identity), at.number)
     info = commit_info(
         base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None,

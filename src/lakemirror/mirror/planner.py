@@ -153,6 +153,8 @@ def plan(
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
         batch = batch._replace(warnings=(*batch.warnings, *replaced))
+    if options is not NO_OPTIONS and options.has_versions:
+        batch = batch._replace(append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
@@ -312,7 +314,9 @@ def row_work(
         return None
     units = tuple(unit for item in batch.files for unit in units_of(item, uri))
     default = UPSERT if view.files.metadata.upsert_by_default else INSERT
-    work = RowWork(target, units, batch.append_only, default, partial=batch.partial)
+    options = view.files.metadata.options
+    replaces = options is not NO_OPTIONS and options.has_versions
+    work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
     if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
     _check_kept(target)

@@ -28,7 +28,8 @@ from lakemirror.landing_zone.reserved_columns import (
     LEFT_OUT,
     OPERATION,
 )
-from lakemirror.landing_zone.table_options import CHANGES
+from lakemirror.landing_zone.table_options import CHANGES, SCD2
+from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import HistoryTable, alike
 from lakemirror.mirror.next_batch import Batch, Limits, next_batch
@@ -135,7 +136,8 @@ def _plan_history(
     own = from_delta(before["schemaString"]) if before else ()
     configuration = configuration_after(before, rules.properties)
     growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
-    sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], base.follows)
+    follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
+    sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
     batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
@@ -148,6 +150,8 @@ def _plan_history(
     if work is not None:
         history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
         work = replace(work, history=history)
+        if table.options.mode == SCD2:
+            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options))
     choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
     return ApplyPlan(view, base, batch, metadata, work, (), choice)
 
@@ -158,9 +162,16 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
     own = from_delta(before["schemaString"]) if before else ()
-    grown = {column.name: column for column in batch.columns}
-    columns = _followed([grown.get(column.name, column) for column in own], (*batch.columns, *_CHANGES))
+    declared, is_versions = view.files.metadata, table.options.mode == SCD2
+    given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
+    added = version_plans.bounds(declared.options.sequence, given, table.target) if is_versions else _CHANGES
+    grown = {column.name: column for column in (*given, *added)}
+    columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
     configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    if is_versions:
+        configuration = version_plans.configuration_of(
+            configuration, table.options, declared.key_columns, columns, table.target
+        )  # fmt: skip
     never_anew = replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata

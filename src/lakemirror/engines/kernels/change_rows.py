@@ -12,8 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakemirror.engines.row_work import ChangeUnit, HistoryWork
+from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.version_rows import Changed
+from lakemirror.engines.row_work import ChangeUnit, HistoryWork, Target
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, LEFT_OUT, OPERATION
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
@@ -48,6 +51,21 @@ def logged(
     return rows
 
 
+def changed_of(rows: pa.Table, target: Target) -> Changed:
+    """Rows of a table of changes as changes with the columns of another table, in the order in which they came."""
+    order = pc.sort_indices(rows[APPLIED_AT])
+    rows = rows.take(order)
+    markers = {name: marker for marker, name in _OPERATIONS.items()}
+    encoded = rows[OPERATION].combine_chunks().dictionary_encode()
+    codes = np.array([markers[name] for name in encoded.dictionary.to_pylist()], np.int8)
+    columns = {each.name: arrow_type(each.type) for each in target.sources.columns if each.stored}
+    values = [
+        rows[name].cast(kind) if name in rows.column_names else pa.nulls(rows.num_rows, kind)
+        for name, kind in columns.items()
+    ]
+    return Changed(pa.table(values, names=list(columns)), codes[np.asarray(encoded.indices)])
+
+
 def origin_of(runs: Iterable[tuple[ChangeUnit, int, int]], history: HistoryWork) -> tuple[pa.Array, pa.Array]:
     """The file, by its path below the table folder, and the row in it from 0, of each change of some runs.
 
@@ -70,4 +88,4 @@ def _left_out(names: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.array(lists, _LISTS).take(encoded.indices)
 
 
-__all__ = ["logged", "origin_of"]
+__all__ = ["changed_of", "logged", "origin_of"]

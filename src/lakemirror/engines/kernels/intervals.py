@@ -69,7 +69,7 @@ def fold_intervals(
     `known` must have all versions of a key that end at its first event or later. Of the remembered events only those
     belong here that are not before these versions and not before the first new one.
     """
-    points = _in_order(known, events, sequenced)
+    points = points_in_order(known, events, sequenced).counting()
     runs = _runs(points, same)
     times = points.times if sequenced else _increasing(points, runs)
     rows, starts = points.rows[runs.lasts], times[runs.firsts]
@@ -81,18 +81,22 @@ def fold_intervals(
     return Intervals(np.flatnonzero(removed), rows[new], starts[new], ends[new])
 
 
-class _Points(NamedTuple):
+class Points(NamedTuple):
     """Where a key gets a row, or loses it, by key and time. `known`: the number of the version that begins here, -1:
-    none."""
+    none. `counts`: False for a point at whose time a later one of its key is."""
 
     keys: np.ndarray
     times: np.ndarray
     rows: np.ndarray
     deletes: np.ndarray
     known: np.ndarray
+    counts: np.ndarray
 
-    def chosen(self, which: np.ndarray | slice) -> _Points:
-        return _Points(*(values[which] for values in self))
+    def chosen(self, which: np.ndarray | slice) -> Points:
+        return Points(*(values[which] for values in self))
+
+    def counting(self) -> Points:
+        return self if self.counts.all() else self.chosen(self.counts)
 
 
 class _Runs(NamedTuple):
@@ -103,7 +107,7 @@ class _Runs(NamedTuple):
     ends: np.ndarray
 
 
-def _in_order(known: Known, events: Events, sequenced: bool) -> _Points:
+def points_in_order(known: Known, events: Events, sequenced: bool) -> Points:
     """All points by key and time. Of several at one time, what is more certain comes later.
 
     The end of a known version is a delete unless anything else is there. Its row is that of its last event, so at its
@@ -121,18 +125,18 @@ def _in_order(known: Known, events: Events, sequenced: bool) -> _Points:
         _points(known.keys[longer], known.lasts[longer], longer, False, -1),
         came.chosen(slice(old, None)),
     ]
-    points = _Points(*(np.concatenate(values) for values in zip(*groups, strict=True)))
+    points = Points(*(np.concatenate(values) for values in zip(*groups, strict=True)))
     is_new = np.arange(len(points.keys)) >= len(points.keys) - (count - old)
     times = points.times
     if not sequenced:
         times = np.where(is_new, points.times[~is_new].max(initial=0) + 1, times)
     order = _sorted(points.keys, times)
     keys, times = points.keys[order], times[order]
-    counts = np.ones(len(order), bool)  # the last of its key and time
+    counts = np.ones(len(order), bool)
     counts[:-1] = (keys[1:] != keys[:-1]) | (times[1:] != times[:-1])
     if not sequenced:  # new events are in their order, whatever time they name
         counts |= is_new[order]
-    return points.chosen(order[counts])
+    return points.chosen(order)._replace(counts=counts)
 
 
 def _sorted(keys: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -148,12 +152,13 @@ def _sorted(keys: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 def _points(
     keys: np.ndarray, times: np.ndarray, rows: np.ndarray, deletes: np.ndarray | bool, known: np.ndarray | int
-) -> _Points:
+) -> Points:
     numbers = np.broadcast_to(np.asarray(known, np.int64), len(keys))
-    return _Points(keys, times, rows, np.broadcast_to(np.asarray(deletes, bool), len(keys)), numbers)
+    is_delete = np.broadcast_to(np.asarray(deletes, bool), len(keys))
+    return Points(keys, times, rows, is_delete, numbers, np.ones(len(keys), bool))
 
 
-def _runs(points: _Points, same: Same) -> _Runs:
+def _runs(points: Points, same: Same) -> _Runs:
     """The runs of equal rows. Only rows of neighbours are compared."""
     count = len(points.keys)
     follows = np.zeros(count, bool)  # the point before is of the same key
@@ -173,7 +178,7 @@ def _runs(points: _Points, same: Same) -> _Runs:
     return _Runs(firsts, lasts, ends)
 
 
-def _increasing(points: _Points, runs: _Runs) -> np.ndarray:
+def _increasing(points: Points, runs: _Runs) -> np.ndarray:
     """The times of all points; those where a run begins or ends are raised above the one before of the same key."""
     times = points.times.copy()
     bounds = np.unique(np.concatenate([runs.firsts, runs.ends[runs.ends >= 0]]))
@@ -194,7 +199,7 @@ def _increasing(points: _Points, runs: _Runs) -> np.ndarray:
 
 
 def _unchanged(
-    known: Known, points: _Points, runs: _Runs, starts: np.ndarray, ends: np.ndarray, identical: Same | None
+    known: Known, points: Points, runs: _Runs, starts: np.ndarray, ends: np.ndarray, identical: Same | None
 ) -> np.ndarray:
     """For each run the number of the known version that is the same, -1 for none."""
     rows = points.rows[runs.lasts]
@@ -212,4 +217,4 @@ def _unchanged(
     return found
 
 
-__all__ = ["OPEN", "Events", "Intervals", "Known", "Same", "fold_intervals"]
+__all__ = ["OPEN", "Events", "Intervals", "Known", "Points", "Same", "fold_intervals", "points_in_order"]

@@ -14,7 +14,7 @@ from lakemirror.engines.kernels.convert_types import InvalidValue
 from lakemirror.engines.kernels.wanted_columns import WantedColumns
 from lakemirror.engines.row_work import ChangeUnit, Ordering
 from lakemirror.errors import Rejected
-from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT, SOURCE_TIME
+from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT, SOURCE_TIME, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 
 _TIME = pa.timestamp("us", "UTC")
@@ -31,33 +31,51 @@ class Decoded(NamedTuple):
 
 def needs_time(ordering: Ordering, names: Collection[str]) -> bool:
     """True if the source's time of each change is read for these columns of the table."""
-    return ordering.is_soft and DELETED_AT in names
+    return (ordering.is_soft and DELETED_AT in names) or START_AT in names
 
 
 def with_options(
     ordering: Ordering, unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded
 ) -> pa.RecordBatch | Rejected:
-    """The rows, with soft deletes with their `__deleted` and `__deleted_at`; or the first without a sequence."""
-    batch, rows, marker, first_row = decoded
+    """The rows, with soft deletes with their `__deleted` and `__deleted_at`; or the first without a sequence.
+
+    `__START_AT` becomes the source's time, NULL where the file says none.
+    """
+    rows, marker, first_row = decoded.rows, decoded.marker, decoded.first_row
     bad = _null_sequence(ordering, unit, rows, first_row)
-    if bad is not None or not ordering.is_soft:
-        return bad or rows
+    if bad is not None:
+        return bad
+    if START_AT in rows.schema.names:
+        times = _source_times(unit, wanted, decoded)
+        if isinstance(times, Rejected):
+            return times
+        rows = rows.set_column(rows.schema.names.index(START_AT), START_AT, times)
+    if not ordering.is_soft:
+        return rows
     names, is_delete = rows.schema.names, marker == DELETE
     if DELETED in names:
         rows = rows.set_column(names.index(DELETED), DELETED, pa.array(is_delete))
     if DELETED_AT in names:
-        times = pa.repeat(pa.scalar(ordering.moment, pa.int64()), rows.num_rows).cast(_TIME)
-        if wanted.time is not None:
-            held, convert = wanted.time
-            try:
-                times = pc.coalesce(convert(batch.column(wanted.at[held.place])), times)
-            except InvalidValue as error:
-                row = None if error.row is None else first_row + error.row + 1
-                where = unit.name if row is None else f"{unit.name}, row {row}"
-                return Rejected("value-invalid", f"{where}: column {SOURCE_TIME}: {error}", unit.name, row, SOURCE_TIME)
+        times = _source_times(unit, wanted, decoded)
+        if isinstance(times, Rejected):
+            return times
+        times = pc.coalesce(times, pa.scalar(ordering.moment, pa.int64()).cast(_TIME))
         since = pc.if_else(pa.array(is_delete), times, pa.scalar(None, _TIME))
         rows = rows.set_column(names.index(DELETED_AT), DELETED_AT, since)
     return rows
+
+
+def _source_times(unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded) -> pa.Array | Rejected:
+    """The source's times, NULL where the file says none; or the first that is none."""
+    if wanted.time is None:
+        return pa.nulls(decoded.rows.num_rows, _TIME)
+    held, convert = wanted.time
+    try:
+        return convert(decoded.batch.column(wanted.at[held.place]))
+    except InvalidValue as error:
+        row = None if error.row is None else decoded.first_row + error.row + 1
+        where = unit.name if row is None else f"{unit.name}, row {row}"
+        return Rejected("value-invalid", f"{where}: column {SOURCE_TIME}: {error}", unit.name, row, SOURCE_TIME)
 
 
 def _null_sequence(ordering: Ordering, unit: ChangeUnit, rows: pa.RecordBatch, first_row: int) -> Rejected | None:

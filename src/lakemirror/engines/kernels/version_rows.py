@@ -1,0 +1,240 @@
+"""Versions of rows from changes, with the table's columns (history.md, section 3): `intervals.py` for real rows.
+
+    versions of the table's keys ┐
+    remembered changes           ├─▶ one table of rows; keys and times as numbers ─▶ fold_intervals ─▶ new versions
+    changes, partial rows filled ┘
+
+A delete has no row. An ignored delete is no event. A partial row takes its values from the event of its key before it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.data_rows import stored_arrow_type
+from lakemirror.engines.kernels.equal_rows import equal_rows
+from lakemirror.engines.kernels.intervals import OPEN, Events, Intervals, Known, fold_intervals, points_in_order
+from lakemirror.engines.kernels.sequence_order import sequence_ranks
+from lakemirror.engines.row_work import Target, Versioning
+from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
+from lakemirror.landing_zone.row_markers import DELETE
+from lakemirror.landing_zone.table_options import IGNORE, SOFT
+
+_TIME = pa.timestamp("us", "UTC")
+
+
+class Changed(NamedTuple):
+    """Changes in the order of arrival. `rows`: the columns of the source. `markers`: int8. `names`: what each leaves
+    unchanged, None without partial rows. `times`: where there is no sequence, microseconds since the epoch.
+    """
+
+    rows: pa.Table
+    markers: np.ndarray
+    names: pa.Array | pa.ChunkedArray | None = None
+    times: np.ndarray | None = None
+
+    def chosen(self, which: np.ndarray) -> Changed:
+        """The changes with these numbers (ascending)."""
+        if len(which) == len(self.markers):
+            return self
+        return Changed(
+            self.rows.take(whole_numbers(which)), self.markers[which],
+            None if self.names is None else self.names.take(whole_numbers(which)),
+            None if self.times is None else self.times[which],
+        )  # fmt: skip
+
+
+class VersionRows(NamedTuple):
+    """What changes in the table. `removed`: numbers of known versions. `open`, `closed`: new versions, with all columns
+    of the table. `replaced`: of `removed`, those whose begin a new version has; `replacing`: for each row of `open`,
+    then of `closed`, whether its begin is that of a removed version.
+    """
+
+    removed: np.ndarray
+    open: pa.Table
+    closed: pa.Table
+    replaced: np.ndarray
+    replacing: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """All rows: known versions, then events. `moments`: values of times, `of_time`: which of them each time is."""
+
+    content: pa.Table
+    known: Known
+    events: Events
+    moments: pa.Array | None
+
+
+def fold_versions(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None = None
+) -> VersionRows:
+    """The versions that changes make of their keys, and those that go.
+
+    `target`: the table of versions. `known`: its versions of these keys that end at the first change of the key or
+    later, or not at all; all columns. `remembered`: complete changes of these keys that came in earlier applies.
+    """
+    if versioning.deletes == IGNORE:
+        changes = changes.chosen(np.flatnonzero(changes.markers != DELETE))
+        remembered = remembered and remembered.chosen(np.flatnonzero(remembered.markers != DELETE))
+    rows = _rows(target, versioning, known, changes, remembered)
+    content = rows.content
+    if changes.names is not None:
+        content = _completed(rows, changes, soft=versioning.deletes == SOFT)
+    tracked = [*(versioning.track or [name for name in content.column_names if name not in versioning.sequence])]
+    tracked = [name for name in tracked if name in content.column_names]
+    found = fold_intervals(
+        rows.known, rows.events,
+        lambda one, other: equal_rows(content, tracked, one, other),
+        identical=lambda one, other: equal_rows(content, content.column_names, one, other),
+        sequenced=bool(versioning.sequence),
+    )  # fmt: skip
+    return _result(target, rows, content, found)
+
+
+def sequence_of(rows: pa.Table, names: tuple[str, ...]) -> pa.ChunkedArray:
+    """The values of the sequence's columns as structs."""
+    columns = [rows[name].combine_chunks() for name in names]
+    arrays = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in columns]
+    return pa.chunked_array([pa.StructArray.from_arrays(arrays, names=list(names))])
+
+
+def bounds_of(versions: pa.Table, column: str, names: tuple[str, ...]) -> pa.ChunkedArray:
+    """The begins or ends of versions, as `sequence_of` gives the sequence."""
+    values = versions[column].combine_chunks()
+    parts = values.flatten() if pa.types.is_struct(values.type) else [values]
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, names=list(names))])
+
+
+def _rows(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None
+) -> _Rows:
+    names = [column.name for column in target.sources.columns if column.stored]
+    earlier = [] if remembered is None else [remembered]
+    parts = [known.select(names), *(plain_columns(each.rows.select(names)) for each in (*earlier, changes))]
+    content = pa.concat_tables(parts).combine_chunks()
+    keys = key_codes(comparable(content.select([name for name in target.key_columns if name in names])))
+    count = known.num_rows
+    is_open = np.asarray(known[END_AT].combine_chunks().is_null().cast(pa.uint8())).astype(bool)
+    deletes = np.concatenate([each.markers for each in (*earlier, changes)]) == DELETE
+    old = sum(len(each.markers) for each in earlier)
+    if not versioning.sequence:
+        starts, ends = (np.asarray(known[name].combine_chunks().cast(pa.int64()).fill_null(OPEN)) for name in _BOUNDS)
+        assert changes.times is not None
+        return _Rows(
+            content, Known(keys[:count], starts, ends, starts), Events(keys[count:], changes.times, deletes), None
+        )
+    sequence = sequence_of(content, versioning.sequence)
+    bounds = [bounds_of(known, name, versioning.sequence).cast(sequence.type) for name in _BOUNDS]
+    starts, ends, lasts, times = sequence_ranks(
+        [*bounds, sequence.slice(0, count), sequence.slice(count)], int(keys.max(initial=0)) + 1
+    )
+    moments = pa.concat_arrays([chunk for part in (*bounds, sequence) for chunk in part.chunks])
+    ends = np.where(is_open, OPEN, ends)
+    lasts = np.maximum(lasts, starts)
+    return _Rows(
+        content, Known(keys[:count], starts, ends, lasts), Events(keys[count:], times, deletes, old), moments
+    )  # fmt: skip
+
+
+_BOUNDS = (START_AT, END_AT)
+
+
+def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
+    """The rows, with the values that partial ones take from the event of their key before them; NULL without one."""
+    content, count = rows.content, rows.content.num_rows
+    assert changes.names is not None
+    names = changes.names.combine_chunks() if isinstance(changes.names, pa.ChunkedArray) else changes.names
+    encoded = names.dictionary_encode()
+    texts = [json.loads(text) for text in encoded.dictionary.to_pylist()]
+    codes = np.full(count, len(texts))
+    codes[count - len(names) :] = np.asarray(encoded.indices.fill_null(len(texts)))
+    points = points_in_order(rows.known, rows.events, rows.moments is not None)
+    begins = np.ones(len(points.keys), bool)
+    begins[1:] = points.keys[1:] != points.keys[:-1]
+    ends = points.deletes & (not soft)
+    for name in dict.fromkeys(name for text in texts for name in text):
+        if name not in content.column_names:
+            continue
+        lacks = np.array([*(name in text for text in texts), False])[codes]
+        has_value = ~points.deletes & ~lacks[points.rows]
+        stops = np.where(has_value | ends | begins, np.arange(len(begins)), 0)
+        source = np.maximum.accumulate(stops)
+        value = np.where(has_value[source], points.rows[source], -1)
+        takes = np.arange(count)
+        partial = ~points.deletes & lacks[points.rows]
+        takes[points.rows[partial]] = value[partial]
+        index = content.schema.get_field_index(name)
+        filled = content.column(index).take(pa.array(takes, mask=takes < 0))
+        content = content.set_column(index, content.schema.field(index), filled)
+    return content
+
+
+def _result(target: Target, rows: _Rows, content: pa.Table, found: Intervals) -> VersionRows:
+    is_open = found.ends == OPEN
+    order = np.argsort(~is_open, kind="stable")
+    row, start, end = found.rows[order], found.starts[order], found.ends[order]
+    taken = content.take(whole_numbers(row))
+    bounds = _values(target, rows, start, end)
+    columns = {
+        **{name: taken[name] for name in taken.column_names},
+        **{name: pa.chunked_array([values]) for name, values in bounds.items()},
+    }
+    table = pa.table({each.name: columns[each.name] for each in target.columns if each.stored and each.name in columns})
+    opened = int(is_open.sum())
+    replaced, replacing = np.zeros(0, bool), np.zeros(0, bool)
+    if target.feed:
+        replaced, replacing = _pairs(rows.known, found.removed, rows_keys(rows)[row], start)
+    return VersionRows(found.removed, table.slice(0, opened), table.slice(opened), replaced, replacing)
+
+
+def rows_keys(rows: _Rows) -> np.ndarray:
+    """The number of the key of each row."""
+    return np.concatenate([rows.known.keys, rows.events.keys])
+
+
+def _pairs(known: Known, removed: np.ndarray, keys: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which removed versions have the key and begin of a new one, and the other way round."""
+    old = pa.table({"k": known.keys[removed], "s": known.starts[removed]})
+    codes = key_codes(pa.concat_tables([old, pa.table({"k": keys, "s": starts})]).combine_chunks())
+    return np.isin(codes[: len(removed)], codes[len(removed) :]), np.isin(codes[len(removed) :], codes[: len(removed)])
+
+
+def _values(target: Target, rows: _Rows, start: np.ndarray, end: np.ndarray) -> dict[str, pa.Array]:
+    """The begins and ends as columns of the table."""
+    is_open = end == OPEN
+    if rows.moments is None:
+        starts = pa.array(start, pa.int64()).cast(_TIME)
+        return {START_AT: starts, END_AT: pa.array(end, pa.int64(), mask=is_open).cast(_TIME)}
+    known, events, columns = rows.known, rows.events, {column.name: column for column in target.columns}
+    times = np.concatenate([known.starts, known.ends, known.lasts, events.times])
+    distinct, first = np.unique(times, return_index=True)
+    found: dict[str, pa.Array] = {}
+    for name, its in ((START_AT, start), (END_AT, end)):
+        place = first[np.minimum(np.searchsorted(distinct, its), len(distinct) - 1)] if len(distinct) else its
+        parts = rows.moments.take(pa.array(place, mask=its == OPEN)).flatten()
+        kind = stored_arrow_type(columns[name])
+        if not pa.types.is_struct(kind):
+            found[name] = parts[0].cast(kind)
+        else:
+            parts = [part.cast(field.type) for part, field in zip(parts, kind, strict=True)]
+            found[name] = pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array(its == OPEN))
+    return found
+
+
+def plain_columns(rows: pa.Table) -> pa.Table:
+    """The rows without dictionary encoding."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(index, field.name, rows.column(index).cast(field.type.value_type))
+    return rows
+
+
+__all__ = ["Changed", "VersionRows", "bounds_of", "fold_versions", "plain_columns", "sequence_of"]

@@ -1,0 +1,222 @@
+"""The versions that a batch changes: which are read, and what becomes of them (history.md, section 3).
+
+    keys of the changes ─▶ open versions ─▶ in order: that is all
+                                        └─▶ late, or no open version: closed versions from then on, remembered changes
+    all of these ─▶ `fold_versions` ─▶ rows to write, rows to delete
+
+Open and closed versions are in files of their own. So an apply in order reads the files of open versions alone, however
+long the history is; others are left out by the statistics of their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.engines.kernels.change_rows import changed_of
+from lakemirror.engines.kernels.data_rows import stored_arrow_type
+from lakemirror.engines.kernels.sequence_order import sequence_ranks
+from lakemirror.engines.kernels.version_rows import (
+    Changed,
+    VersionRows,
+    bounds_of,
+    fold_versions,
+    plain_columns,
+    sequence_of,
+)
+from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
+from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.wanted_keys import bound, numbers_of
+from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
+from lakemirror.landing_zone.table_options import SOFT
+
+Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int, np.ndarray, pa.Table]]"]
+"""The live rows of data files that have these keys: the number of the file, row numbers, and all columns."""
+
+
+class ChangedVersions(NamedTuple):
+    """What a batch does to the table of versions. `known`: the versions that were read: FILE, ROW and all columns.
+    `rows`: what changes. `beyond`: how many late changes are older than what is remembered of their key.
+    """
+
+    known: pa.Table
+    rows: VersionRows
+    beyond: int = 0
+
+    @property
+    def deleted(self) -> dict[int, np.ndarray]:
+        """The rows (ascending) that go, by the number of their file."""
+        gone = self.known.select([FILE, ROW]).take(whole_numbers(self.rows.removed))
+        files, rows = (np.asarray(gone[name].combine_chunks()).astype(np.int64) for name in (FILE, ROW))
+        return {int(file): np.sort(rows[files == file]) for file in np.unique(files)}
+
+
+def changed_versions(
+    target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
+) -> ChangedVersions:
+    """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
+    changes = changes._replace(rows=plain_columns(changes.rows))
+    names = list(target.key_columns)
+    keys = _distinct(changes.rows.select(names))
+    is_open = [may_have_open(add, target) for add in files]
+    known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
+    firsts = _firsts(target, versioning, known, changes)
+    wanted = np.flatnonzero(firsts.deeper)
+    remembered = None
+    beyond = 0
+    if len(wanted):
+        deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
+        its_keys = _distinct(deeper.rows.select(names))
+        least = None if versioning.deletes == SOFT and changes.names is not None else _least(versioning, deeper)
+        column = next(each for each in target.columns if each.name == END_AT)
+        closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
+        known = pa.concat_tables([known, _found(target, files, closed, its_keys, look)])
+        if versioning.memory is not None and versioning.sequence:
+            remembered, beyond = _remembered(target, versioning, known, deeper, its_keys, look)
+    return ChangedVersions(known, fold_versions(target, versioning, known, changes, remembered), beyond)
+
+
+def may_have_open(add: Action, target: Target) -> bool:
+    """False if the statistics say that all versions of a file have an end."""
+    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    return nulls is None or nulls != 0
+
+
+def may_have_closed(add: Action, target: Target) -> bool:
+    """False if the statistics say that no version of a file has an end."""
+    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    return nulls is None or nulls != record_count(add)
+
+
+def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
+    """False if the statistics say that all versions of a file end before `least`, in the form of `bound`; None: no
+    such value is known."""
+    value = parse_statistics(add).get("maxValues")
+    kind = column.type
+    if isinstance(value, dict):
+        value = value.get(column.physical_name)
+    if isinstance(value, dict) or least is None:
+        return True  # a sequence of several columns
+    high = bound(value, kind, up=True) if value is not None else None
+    if high is None:
+        return True
+    return bool(high >= least or (isinstance(least, bytes) and least.startswith(high)))
+
+
+def _of_end(values: Any, target: Target) -> Any:
+    """The number for `__END_AT`; for several columns that of the first."""
+    column = next((each for each in target.columns if each.name == END_AT), None)
+    found = values.get(column.physical_name) if isinstance(values, dict) and column is not None else None
+    while isinstance(found, dict):
+        found = next(iter(found.values()), None)
+    return found
+
+
+class _Firsts(NamedTuple):
+    """By the code of their key: `deeper`: whether more than the open version is needed. `codes`: of the changes."""
+
+    codes: np.ndarray
+    deeper: np.ndarray
+
+
+def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> _Firsts:
+    """The keys whose changes need more than their open version: they have none, or a change is late."""
+    names = list(target.key_columns)
+    both = pa.concat_tables([known.select(names), changes.rows.select(names)]).combine_chunks()
+    codes = key_codes(comparable(both))
+    old, new = codes[: known.num_rows], codes[known.num_rows :]
+    count = int(codes.max(initial=-1)) + 1
+    is_open = np.asarray(known[END_AT].combine_chunks().is_null().cast(pa.uint8())).astype(bool)
+    deeper = np.ones(count, bool)
+    deeper[old[is_open]] = False
+    if versioning.sequence:
+        lasts, times = sequence_ranks(
+            [sequence_of(known, versioning.sequence), sequence_of(changes.rows, versioning.sequence)], count
+        )
+        last = np.full(count, -1)
+        last[old[is_open]] = lasts[is_open]
+        deeper[new[times <= last[new]]] = True
+    has_change = np.zeros(count, bool)
+    has_change[new] = True
+    return _Firsts(new, deeper & has_change)
+
+
+def _least(versioning: Versioning, changes: Changed) -> Any:
+    """The least time of the changes in the form of `bound`; None if it has none."""
+    if not versioning.sequence:
+        assert changes.times is not None
+        return int(changes.times.min())
+    values = changes.rows[versioning.sequence[0]]
+    kind = values.type
+    if len(versioning.sequence) > 1 or not len(values):
+        return None
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return int(numbers_of(values).min())
+    if pa.types.is_string(kind):
+        least = pc.min(values).as_py()
+        return None if least is None else least.encode()
+    return pc.min(values).as_py() if pa.types.is_decimal(kind) else None
+
+
+def _remembered(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, keys: pa.Table, look: Look
+) -> tuple[Changed | None, int]:
+    """The remembered changes of these keys from the first version on that the changes touch, in the order of arrival;
+    and how many changes are in a run of events whose first one is not remembered any more."""
+    memory = versioning.memory
+    assert memory is not None
+    rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
+    earlier, names = changed_of(rows, target), list(target.key_columns)
+    tables = [known, earlier.rows, changes.rows]
+    codes = key_codes(comparable(pa.concat_tables([table.select(names) for table in tables]).combine_chunks()))
+    old, mine, new = np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+    starts, ends, lasts, at, times = sequence_ranks(
+        [
+            *(bounds_of(known, name, versioning.sequence) for name in (START_AT, END_AT)),
+            *(sequence_of(table, versioning.sequence) for table in tables),
+        ],
+        int(codes.max(initial=0)) + 1,
+    )
+    ends = np.where(ends == 0, np.iinfo(np.int64).max, ends)  # NULL
+    first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, new, times)
+    touched = ends >= first[old]
+    least = first.copy()
+    np.minimum.at(least, old[touched], starts[touched])
+    chosen = np.flatnonzero(at >= least[mine])
+    # a version of several events of which the first is forgotten: nobody knows where a change within it belongs
+    begins = pa.table({"k": old, "t": starts})
+    forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > starts)
+    both = key_codes(pa.concat_tables([begins, pa.table({"k": mine, "t": at})]).combine_chunks())
+    forgotten &= ~np.isin(both[: len(old)], both[len(old) :])
+    return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum())
+
+
+def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look) -> pa.Table:
+    """The rows with these keys in the files of these numbers: all columns, FILE and ROW."""
+    chosen = list(numbers)
+    tables = []
+    for number, rows, table in look(target, [files[each] for each in chosen], keys) if chosen else ():
+        numbered = table.append_column(FILE, whole_numbers(np.full(len(rows), chosen[number])))
+        tables.append(numbered.append_column(ROW, whole_numbers(rows)))
+    return pa.concat_tables([no_versions(target), *tables]).combine_chunks()
+
+
+def no_versions(target: Target) -> pa.Table:
+    """No rows, with all columns, FILE and ROW."""
+    kinds = [(each.name, stored_arrow_type(each)) for each in target.columns if each.stored]
+    return pa.schema([*kinds, (FILE, pa.int64()), (ROW, pa.int64())]).empty_table()
+
+
+def _distinct(keys: pa.Table) -> pa.Table:
+    """Each key once."""
+    codes = key_codes(comparable(keys))
+    return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))
+
+
+__all__ = ["ChangedVersions", "Look", "changed_versions", "may_have_closed", "may_have_open"]

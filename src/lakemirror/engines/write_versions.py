@@ -1,0 +1,283 @@
+"""The row work of a table of versions, for every engine (history.md, section 3).
+
+    held in memory    changes ─▶ `changed_versions` ─▶ write open and closed versions, delete what they replace
+    more              one unit for each bucket of keys: reads all change files, keeps its keys, and does the same
+
+Open and closed versions are written to files of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines import unit_kernels
+from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
+from lakemirror.engines.kernels.version_rows import Changed
+from lakemirror.engines.kernels.write import write_change_feed, write_rows
+from lakemirror.engines.row_work import (
+    FILE,
+    ROW,
+    Action,
+    ChangeUnit,
+    HistoryWork,
+    Ordering,
+    RowResult,
+    RowWork,
+    Target,
+    TargetColumn,
+)
+from lakemirror.engines.unit_kernels import Kernel, changes_of, drop_written, names_of, typed, work_schema
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
+from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
+from lakemirror.keys.find_keys import Search, find_keys, search_files
+from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.key_values import key_bucket, whole_numbers
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
+
+_COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+
+
+class Carrier(Protocol):
+    """What this needs of an engine; as `Pipeline` has it."""
+
+    memory: int
+    index: KeyIndex | None
+
+    @property
+    def parallelism(self) -> int: ...
+
+    @property
+    def search(self) -> Search: ...
+
+    @property
+    def each(self) -> Each: ...
+
+    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class VersionBucket:
+    """The changes of one bucket of keys, of all `buckets`. `files`: the data files of the table of versions."""
+
+    bucket: int
+    buckets: int
+    work: RowWork
+
+    @property
+    def nbytes(self) -> int:
+        return sum(unit.bytes for unit in self.work.changes) // self.buckets
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What was done for some keys. `deleted`: rows that go, by the number of their file. `beyond`: as of
+    `ChangedVersions`."""
+
+    adds: list[Action] = field(default_factory=list)
+    changes: list[Action] = field(default_factory=list)
+    deleted: Mapping[int, np.ndarray] = field(default_factory=dict)
+    beyond: int = 0
+
+
+def write_versions(
+    engine: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+) -> RowResult:
+    """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
+    if held is not None:
+        changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
+        its = changed_versions(*_table(work), changes, _look(engine, shared))
+        parts = [*slices(its.rows.open), *slices(its.rows.closed)]
+        adds: list[Action] = []
+        for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
+            written += actions
+            adds += actions
+        feed = _write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
+        written += feed
+        done = [Written(adds, feed, its.deleted, its.beyond)]
+    else:
+        done = []
+        size = sum(unit.bytes for unit in work.changes)
+        buckets = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
+        units = [VersionBucket(number, buckets, work) for number in range(buckets)]
+        for each in engine.carry("write versions", write_bucket, shared, units):
+            written += [*each.adds, *each.changes]
+            done.append(each)
+    return _result(engine, work, shared, done, written)
+
+
+def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
+    """Writes the versions of one bucket of keys."""
+    work = unit.work
+    changes = _changes_of_bucket(shared, unit)
+    if not len(changes.markers):
+        yield Written()
+        return
+    its = changed_versions(*_table(work), changes, _look_here(shared))
+    adds: list[Action] = []
+    try:
+        for rows in (its.rows.open, its.rows.closed):
+            adds += write_rows(rows.to_batches(), shared.target, sizes=shared.sizes)
+        feed = _write_feed(shared, its) if work.target.feed else []
+    except BaseException:
+        drop_written(shared.target.path, adds)
+        raise
+    yield Written(adds, feed, its.deleted, its.beyond)
+
+
+def read_versions(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
+    """Of each data file its number, and the live ones of the chosen rows: their numbers, and all columns."""
+    found = []
+    for file in unit.files:
+        gone = deleted_rows(file.add, shared.target)
+        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        if len(live):
+            columns = [column for column in shared.target.columns if column.stored]
+            parts = list(chosen_rows(file.add, shared.target, file.deleted, columns))
+            found.append((file.number, live, pa.concat_tables(parts)))
+    yield found
+
+
+def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
+    assert work.history is not None and work.history.versioning is not None
+    return work.target, work.history.versioning, work.candidates
+
+
+def _look(engine: Carrier, shared: Shared) -> Look:
+    """Finds and reads rows with the units of an engine."""
+
+    def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
+        found = find_keys(files, target, keys, engine.search, engine.each, engine.index)
+        touched = [TouchedFile(number, files[number], found[number]) for number in sorted(found)]
+        units = data_units(touched, engine.parallelism)
+        results = engine.carry("read versions", read_versions, shared._replace(target=target), units)
+        return [one for result in results for one in result]
+
+    return look
+
+
+def _look_here(shared: Shared) -> Look:
+    """Finds and reads rows in this thread."""
+
+    def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
+        def search(chosen: Any, its: Target, wanted: Any) -> list[tuple[int, np.ndarray]]:
+            return search_files(chosen, its, wanted, 0, map)
+
+        found = find_keys(files, target, keys, search, map)
+        touched = tuple(TouchedFile(number, files[number], found[number]) for number in sorted(found))
+        (result,) = read_versions(shared._replace(target=target), DataFiles(touched))
+        return result
+
+    return look
+
+
+def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
+    """The changes of a bucket, in order."""
+    work, keys = unit.work, list(shared.target.key_columns)
+    reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
+    rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
+    for file in work.changes:
+        for changes in changes_of(file, reading, waits=True):
+            table = pa.Table.from_batches([changes.rows])
+            chosen = np.flatnonzero(key_bucket(table.select(keys), unit.buckets) == unit.bucket)
+            if len(chosen):
+                its = table.take(whole_numbers(chosen))
+                rows.append(its.select(rows[0].column_names))
+                markers.append(changes.marker[chosen])
+                names.append(names_of(changes).take(whole_numbers(chosen)))
+                times.append(_times_of(its, moments[file.name]))
+            del changes, table  # before the next rows are decoded
+    partial = pa.chunked_array(names, pa.string()) if work.partial else None
+    return Changed(
+        pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)])
+    )  # fmt: skip
+
+
+def read_times(shared: Shared, unit: ChangeFiles) -> Iterator[np.ndarray]:
+    """The source's time of each change, in microseconds since the epoch."""
+    assert shared.history is not None
+    moments = _moments(shared.history, unit.files)
+    times = [np.zeros(0, np.int64)]
+    for file in unit.files:
+        for changes in changes_of(file, shared, [START_AT]):
+            times.append(_times_of(pa.Table.from_batches([changes.rows]), moments[file.name]))
+    yield np.concatenate(times)
+
+
+def _with_times(shared: Shared, work: RowWork) -> Shared:
+    """To read change files, with the source's times as `__START_AT` where they matter."""
+    assert work.history is not None and work.history.versioning is not None
+    target = shared.target.sources
+    has_times = any(column.name == SOURCE_TIME for unit in work.changes for column in unit.columns)
+    if has_times and not work.history.versioning.sequence:
+        target = replace(target, columns=(*target.columns, TargetColumn(START_AT, START_AT, "timestamp")))
+    return shared._replace(target=target, ordering=Ordering())
+
+
+def _times(engine: Carrier, work: RowWork, shared: Shared) -> np.ndarray:
+    """The time of each change where there is no sequence: the source's, else its file's."""
+    reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
+    if all(column.name != START_AT for column in reading.target.columns):
+        return np.repeat([moments[unit.name] for unit in work.changes], [unit.rows for unit in work.changes])
+    units = change_units(work, None, engine.parallelism, sys.maxsize)
+    return np.concatenate(list(engine.carry("read times", read_times, reading, units)))
+
+
+def _times_of(rows: pa.Table, moment: int) -> np.ndarray:
+    if START_AT not in rows.column_names:
+        return np.full(rows.num_rows, moment)
+    return np.asarray(rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment))
+
+
+def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[str, int]:
+    """When each change file was written, in microseconds since the epoch."""
+    assert history is not None and history.versioning is not None
+    known = dict(history.versioning.modified)
+    return {unit.name: known.get(unit.name, history.applied_at) for unit in files}
+
+
+def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
+    """Writes the change data feed: what goes and what comes, of one version as an update."""
+    rows, target = its.rows, shared.target.whole
+    new = pa.concat_tables([rows.open, rows.closed])
+    old = its.known.drop_columns([FILE, ROW]).take(whole_numbers(rows.removed))
+    batches = [
+        *typed(old, rows.replaced, "update_preimage", "delete"),
+        *typed(new, rows.replacing, "update_postimage", "insert"),
+    ]
+    return write_change_feed(batches, target, sizes=shared.sizes)
+
+
+def _result(
+    engine: Carrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
+) -> RowResult:
+    """What was done for all keys. In a table without deletion vectors, files are written without the rows that go."""
+    gone: dict[int, list[np.ndarray]] = {}
+    for each in done:
+        for number, rows in each.deleted.items():
+            gone.setdefault(number, []).append(rows)
+    deleted = {number: np.sort(np.concatenate(parts)) for number, parts in gone.items()}
+    adds = [add for each in done for add in each.adds]
+    changes = tuple(change for each in done for change in each.changes)
+    beyond = sum(each.beyond for each in done)
+    if work.target.vectors:
+        by_path = {work.candidates[number]["path"]: whole_numbers(rows) for number, rows in deleted.items()}
+        return RowResult(adds=tuple(adds), deleted=by_path, changes=changes, beyond=beyond)
+    touched = [TouchedFile(number, work.candidates[number], deleted[number]) for number in sorted(deleted)]
+    older: list[Action] = []
+    for actions in engine.carry(
+        "write files without deleted rows", unit_kernels.write_without, shared, data_units(touched, engine.parallelism)
+    ):
+        written += actions
+        older += actions
+    paths = tuple(file.add["path"] for file in touched)
+    return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
+
+
+__all__ = ["VersionBucket", "Written", "read_versions", "write_bucket", "write_versions"]

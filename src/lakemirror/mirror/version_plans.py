@@ -1,0 +1,90 @@
+"""What is particular to the plan of a table of versions (history.md section 3); pure.
+
+sequence ─▶ types of `__START_AT`, `__END_AT`        options, change files ─▶ Versioning: what the row work does
+         └▶ statistics of both, before those of other columns
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lakemirror.delta.log import Snapshot
+from lakemirror.delta.schema import Column, delta_name
+from lakemirror.delta.statistics_columns import COUNT, NAMES, NUMBER
+from lakemirror.engines.row_work import Remembered, RowWork, Versioning
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
+from lakemirror.landing_zone.table_options import HistoryOptions, TableOptions
+from lakemirror.mirror.next_batch import Batch
+
+TRACK_PROPERTY = "lakemirror.track"
+
+
+def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tuple[Column, ...]:
+    """`__START_AT` and `__END_AT`: of the type of the sequence, a struct for several columns; without one timestamps.
+
+    `columns`: those of the source. TableError `sequence-missing`.
+    """
+    kinds = {column.name: column.type for column in columns}
+    names = spelled(sequence, columns)
+    missing = next((name for name in names if name not in kinds), None)
+    if missing is not None:
+        raise TableError("sequence-missing", f"{table}: no change file has the column {missing!r}", table=table)
+    if len(names) < 2:
+        kind = kinds[names[0]] if names else "timestamp"
+    else:
+        fields = [{"name": n, "type": delta_name(kinds[n]), "nullable": True, "metadata": {}} for n in names]
+        kind = json.dumps({"type": "struct", "fields": fields})
+    return Column(START_AT, kind), Column(END_AT, kind)
+
+
+def spelled(names: Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
+    """The names as the table spells them."""
+    known = {column.name.lower(): column.name for column in columns}
+    return tuple(known.get(name.lower(), name) for name in names)
+
+
+def configuration_of(
+    configuration: Mapping[str, str],
+    options: HistoryOptions,
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    table: str,
+) -> dict[str, str]:
+    """The properties of a table of versions. `columns`: all of them; `configuration`: those that it has anyway.
+
+    TableError `history-track-changed` where the tracked columns are others than those that made its versions.
+    """
+    track = json.dumps([name.lower() for name in options.track])
+    before = configuration.get(TRACK_PROPERTY, track)
+    if sorted(json.loads(before)) != sorted(json.loads(track)):
+        now, then = (", ".join(json.loads(each)) or "all columns" for each in (track, before))
+        message = f"{table}: its versions were made by {then}, and lakemirror.history.track now asks for {now}"
+        raise TableError("history-track-changed", message, table=table)
+    found = {**configuration, TRACK_PROPERTY: before}
+    if len(columns) > NUMBER and not {NAMES, COUNT} & set(configuration):
+        names = [START_AT, END_AT, *spelled(keys, columns)]
+        rest = [column.name for column in columns if column.name not in names]
+        found[NAMES] = ", ".join(f"`{name.replace('`', '``')}`" for name in [*names, *rest][:NUMBER])
+    return found
+
+
+def with_versioning(
+    work: RowWork, snapshot: Snapshot | None, batch: Batch, options: tuple[TableOptions, HistoryOptions],
+    memory: Remembered | None = None,
+) -> RowWork:  # fmt: skip
+    """The row work of a table of versions. `work.history` is set."""
+    assert work.history is not None
+    table, history = options
+    columns = batch.columns
+    modified = tuple((item.file.entry.path, item.file.entry.modified // 1000) for item in batch.files)
+    versioning = Versioning(
+        spelled(history.track, columns), spelled(table.sequence, columns), table.deletes, modified, memory
+    )  # fmt: skip
+    candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
+    return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
+
+
+__all__ = ["TRACK_PROPERTY", "bounds", "configuration_of", "spelled", "with_versioning"]

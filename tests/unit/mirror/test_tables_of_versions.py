@@ -1,0 +1,171 @@
+"""A table of versions (history.md section 3): each row with the time from which and until which it was so."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.change_tables import UNCHANGED, marked
+from tests.landing import declare, folder, put
+from tests.table_rows import read_table, table_rows
+
+from lakemirror import MirroredDatabase
+from lakemirror.delta.log import read_snapshot
+from lakemirror.engines.local_engine import LocalEngine
+from lakemirror.maintenance.compaction import merge_small_files
+
+DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
+MICRO = timedelta(microseconds=1)
+
+
+def sync(database: Path, **settings: Any) -> None:
+    result = MirroredDatabase(database, **settings).sync()
+    assert not result.failed, result.failed
+
+
+def begun(database: Path, **options: Any) -> None:
+    declare(database, "t", ["id"], lakemirror={"history": "scd2", **options})
+
+
+def at(hours: float) -> datetime:
+    return DAY + timedelta(hours=hours)
+
+
+def put_at(database: Path, number: int, hours: float, rows: Any) -> None:
+    """A change file that was written so many hours after DAY."""
+    put(database, "t", number, rows)
+    moment = at(hours).timestamp()
+    os.utime(folder(database, "t") / f"{number:020}.parquet", (moment, moment))
+
+
+def versions(database: Path, *names: str, table: str = "t__history") -> list[tuple[Any, ...]]:
+    rows = read_table(database / "Tables" / table).to_pylist()
+    columns = [*names, "__START_AT", "__END_AT"]
+    return sorted((tuple(row[name] for name in columns) for row in rows), key=repr)
+
+
+def test_each_change_of_a_row_is_a_version(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "v") == [(n, v, at(1), None) for n, v in ((1, "a"), (2, "b"), (3, "c"))]
+    put_at(tmp_path, 2, 2, marked([1, 2, 4, 4], id=[1, 2, 4, 4], v=["x", None, "d", "e"]))
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "v") == [
+        (1, "a", at(1), at(2)), (1, "x", at(2), None), (2, "b", at(1), at(2)), (3, "c", at(1), None),
+        (4, "d", at(2), at(2) + MICRO), (4, "e", at(2) + MICRO, None),
+    ]  # fmt: skip
+    put_at(tmp_path, 3, 3, marked([4, 0, 2], id=[2, 3, 9], v=["b", "c", None]))
+    sync(tmp_path)
+    assert [row for row in versions(tmp_path, "id", "v") if row[0] in (2, 3, 9)] == [
+        (2, "b", at(1), at(2)), (2, "b", at(3), None), (3, "c", at(1), None),
+    ]  # fmt: skip
+
+
+def test_an_insert_replaces_the_row_of_its_key(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1, 2, 1], "v": ["a", "b", "c"]})
+    put_at(tmp_path, 2, 2, {"id": [2], "v": ["d"]})
+    sync(tmp_path)
+    put_at(tmp_path, 3, 3, marked([0, 0], id=[1, 1], v=["c", "e"]))
+    sync(tmp_path)
+    assert table_rows(tmp_path, "t") == {(1, "e"): 1, (2, "d"): 1}
+    assert versions(tmp_path, "id", "v") == [
+        (1, "a", at(1), at(1) + MICRO), (1, "c", at(1) + MICRO, at(3)), (1, "e", at(3), None),
+        (2, "b", at(1), at(2)), (2, "d", at(2), None),
+    ]  # fmt: skip
+
+
+def test_partial_rows_and_columns_that_come_and_widen(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
+    sync(tmp_path, on_type_change="widen")
+    put_at(tmp_path, 2, 2, marked([1, 1], id=[1, 1], v=[None, "x"], w=[1.5, None]).append_column(
+        UNCHANGED, pa.array([["v"], ["w"]])))  # fmt: skip
+    put_at(tmp_path, 3, 3, marked([4], id=[2**40], v=["c"], w=[None]))
+    sync(tmp_path, on_type_change="widen")
+    assert versions(tmp_path, "id", "v", "w") == [
+        (1, "a", 1.5, at(2), at(2) + MICRO), (1, "a", None, at(1), at(2)), (1, "x", 1.5, at(2) + MICRO, None),
+        (2**40, "c", None, at(3), None), (2, "b", None, at(1), None),
+    ]  # fmt: skip
+
+
+def test_columns_that_are_not_tracked_change_in_place(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["V"], "name": "past"}})
+    put_at(tmp_path, 1, 1, {"id": [1], "v": ["a"], "w": [1]})
+    put_at(tmp_path, 2, 2, marked([1], id=[1], v=["a"], w=[2]))
+    sync(tmp_path)
+    put_at(tmp_path, 3, 3, marked([1], id=[1], v=["a"], w=[3]))
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "v", "w", table="past") == [(1, "a", 3, at(1), None)]
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["w"], "name": "past"}})
+    put_at(tmp_path, 4, 4, marked([1], id=[1], v=["a"], w=[4]))
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    assert failed.code == "history-track-changed" and "by v, and" in failed.message
+
+
+def test_open_and_closed_versions_are_in_files_of_their_own(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for number in range(1, 41):
+        more = {f"c{place}": [1, number] for place in range(40)}
+        put_at(tmp_path, number, number, marked([4, 4], id=[0, number], v=[f"{number}", "b"], **more))
+        sync(tmp_path)
+    while merge_small_files(str(tmp_path / "Tables/t__history")):
+        pass
+    snapshot = read_snapshot(tmp_path / "Tables/t__history")
+    assert snapshot is not None
+    nulls = [json.loads(add["stats"])["nullCount"]["__END_AT"] for add in snapshot.files.values()]
+    counts = [json.loads(add["stats"])["numRecords"] for add in snapshot.files.values()]
+    assert len(counts) < 32 and all(some in (0, count) for some, count in zip(nulls, counts, strict=True))
+    assert sum(row[-1] is None for row in versions(tmp_path, "id")) == 41
+    assert len(versions(tmp_path, "id")) == 40 + 40
+
+
+def test_tables_without_vectors_and_with_a_change_feed(tmp_path: Path) -> None:
+    begun(tmp_path)
+    settings = {"deletion_vectors": False, "change_data_feed": True}
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "v": ["a", "b"]})
+    sync(tmp_path, **settings)
+    put_at(tmp_path, 2, 2, marked([1, 2, 4], id=[1, 2, 3], v=["x", None, "c"]))
+    sync(tmp_path, **settings)
+    assert versions(tmp_path, "id", "v") == [
+        (1, "a", at(1), at(2)), (1, "x", at(2), None), (2, "b", at(1), at(2)), (3, "c", at(2), None),
+    ]  # fmt: skip
+    feed = [pq.read_table(path).to_pylist() for path in (tmp_path / "Tables/t__history/_change_data").glob("*")]
+    assert sorted((row["id"], row["v"], row["_change_type"]) for rows in feed for row in rows) == [
+        (1, "a", "update_postimage"), (1, "a", "update_preimage"), (1, "x", "insert"),
+        (2, "b", "update_postimage"), (2, "b", "update_preimage"), (3, "c", "insert"),
+    ]  # fmt: skip
+
+
+def test_more_changes_than_fit_into_memory_are_done_by_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(database: Path) -> list[tuple[Any, ...]]:
+        begun(database)
+        put_at(database, 1, 1, {"id": list(range(500)), "v": [0] * 500})
+        sync(database)
+        put_at(database, 2, 2, marked([4] * 500 + [2], id=[*range(0, 1000, 2), 1], v=[1] * 501))
+        sync(database)
+        return versions(database, "id", "v")
+
+    held = both(tmp_path / "held")
+    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    assert both(tmp_path / "buckets") == held and len(held) == 1000
+
+
+def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft"})
+    put_at(tmp_path, 1, 1, marked([4, 4, 4], id=[1, 2, 3], v=["a", "b", "c"]))
+    put_at(tmp_path, 2, 2, marked([2], id=[3], v=[None]))
+    sync(tmp_path)
+    begun(tmp_path, deletes="soft")
+    put_at(tmp_path, 3, 3, marked([4, 2], id=[1, 2], v=["x", None]))
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "v") == [
+        (1, "a", at(3) - MICRO, at(3)), (1, "x", at(3), None), (2, "b", at(3) - MICRO, at(3)),
+    ]  # fmt: skip
