@@ -119,7 +119,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     if not len(changes.markers):
         yield Written()
         return
-    its = changed_versions(*_table(work), changes, _look_here(shared))
+    its = changed_versions(*_table(work), changes, look_here(shared))
     adds: list[Action] = []
     try:
         for rows in (its.rows.open, its.rows.closed):
@@ -162,7 +162,7 @@ def _look(engine: Carrier, shared: Shared) -> Look:
     return look
 
 
-def _look_here(shared: Shared) -> Look:
+def look_here(shared: Shared) -> Look:
     """Finds and reads rows in this thread."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -280,4 +280,4 @@ def _result(
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
 
 
-__all__ = ["VersionBucket", "Written", "read_versions", "write_bucket", "write_versions"]
+__all__ = ["VersionBucket", "Written", "look_here", "read_versions", "write_bucket", "write_versions"]

@@ -20,6 +20,7 @@ from lakemirror.mirror.first_versions import first_versions
 from lakemirror.mirror.history_tables import GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
+from lakemirror.mirror.open_versions import changed_moment, open_versions_as
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
@@ -32,7 +33,8 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     """Commits the mirrored table's position to a history table, which then goes on with it. Returns its version.
 
     `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
-    table of versions gets the rows that the mirrored table has as its first versions. LakemirrorError
+    table of versions gets the rows that the mirrored table has as its first versions; one that was off for a while as
+    its open versions, which end where their rows are gone. LakemirrorError
     `concurrent-commit`; TableError where the table cannot be written.
     """
     table, at = base.history, view.at
@@ -46,9 +48,11 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
         make_table_folder(base)
         if table.options.mode == SCD2:
             rows = first_versions(view, current, base.path, metadata)
+    elif table.options.mode == SCD2:
+        rows = open_versions_as(base, metadata, view.files.metadata.key_columns, changed_moment(view, table), current)
     position = Position(view.identity, _generation(table, view.identity), at.number)
     info = commit_info(
-        base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None,
+        base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None and not rows,
         user_metadata=_manifest(view, table, position).to_json(),
     )  # fmt: skip
     actions = [
@@ -72,8 +76,8 @@ def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
     )  # fmt: skip
     if before is not None:
         first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed)
-    if table.at is None:
-        return first
+    if table.at is None or (table.at.identity == position.identity and not table.at.number):
+        return first  # new, or of a table that was dropped and is back: it lacks nothing
     since = f"after number {table.at.number} " if table.at.identity == position.identity else ""
     message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"
     notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)], _MOST_NOTES)

@@ -36,7 +36,7 @@ class HistoryTable:
 
     `label`: mode and table folder, as its manifest and its property have it. `target`: its folder, relative to the
     database. `table`: what its log says, None where there is no table yet; `log`: as in `View`. `detection`, `applied`:
-    of its own; none is applied where the table folder was made again.
+    of its own; none is applied where the table folder was made again (`is_of_earlier`).
     """
 
     options: HistoryOptions
@@ -46,6 +46,7 @@ class HistoryTable:
     log: Log | None = field(default=None, repr=False)
     detection: Detection = field(default_factory=Detection)
     applied: AppliedFiles = field(default_factory=AppliedFiles)
+    is_of_earlier: bool = False
 
     @property
     def at(self) -> Position | None:
@@ -66,7 +67,7 @@ class HistoryTable:
         if sequences is not None:
             sequences = {**sequences, **{file.partition: file.sequence for file in files}}
         applied = applied_files(detection, table.position, table.manifest, sequences, path)
-        return replace(self, table=table, log=log, detection=detection, applied=applied)
+        return replace(self, table=table, log=log, detection=detection, applied=applied, is_of_earlier=False)
 
 
 class HistoryObserver:
@@ -135,7 +136,10 @@ class HistoryObserver:
             sequences = read_sequences(path, at, log) if at is not None and is_same else {}
         manifest = table.manifest if table is not None and is_same else None
         applied = applied_files(detection, at if is_same else None, manifest, sequences, path)
-        return replace(named, table=table, log=log, detection=detection, applied=applied)
+        is_of_earlier = at is not None and not is_same
+        return replace(
+            named, table=table, log=log, detection=detection, applied=applied, is_of_earlier=is_of_earlier
+        )  # fmt: skip
 
 
 def named_tables(name: TableName, target: str, metadata: TableMetadata) -> list[HistoryTable]:
