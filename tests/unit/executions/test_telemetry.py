@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -50,6 +51,8 @@ def test_what_is_configured(
 def test_what_is_configured_and_not_installed_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
+
     def missing() -> Any:
         raise ImportError("No module named 'openlineage'")
 
@@ -63,6 +66,7 @@ def test_what_is_configured_and_not_installed_stops_nothing(
 
 
 def test_a_target_that_never_answers_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
     stuck = threading.Event()
     sent: list[Execution] = []
 
@@ -84,6 +88,7 @@ def test_a_target_that_never_answers_delays_nobody(caplog: pytest.LogCaptureFixt
 
 
 def test_a_target_that_fails_is_asked_again_and_others_get_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
     tried: list[Execution] = []
     sent: list[Execution] = []
 
