@@ -3,8 +3,7 @@
 For each mode, in a process of its own: seconds of one pass with many changes on a large table (a tenth of them
 deletes, no key twice), of passes with 1,000 changes, warm, and the largest memory. `--before`: so many passes with
 many changes come first, so that the history is long. `merge` is a peer: the current table by one MERGE, versions by two
-(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt`, another peer,
-writes no versions to Delta tables, and is left out.
+(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt` was not tried.
 
     load ─▶ [before] ─▶ many changes ─▶ small changes ─▶ rows of each table, the same for every mode that has it
 """
@@ -184,10 +183,10 @@ def _peer(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[
 
     def load(file: Path) -> None:
         rows = spark.read.parquet(str(file))
-        rows.write.format("delta").save(f"{given.folder}/db/Tables/t")
-        rows.selectExpr(*names, "n as __START_AT", "cast(null as bigint) as __END_AT").write.format("delta").save(
-            f"{given.folder}/db/Tables/t__history"
-        )
+        rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(f"{given.folder}/db/Tables/t")
+        rows.selectExpr(*names, "n as __START_AT", "cast(null as bigint) as __END_AT").write.format("delta").option(
+            "delta.enableDeletionVectors", "true"
+        ).save(f"{given.folder}/db/Tables/t__history")
 
     def apply(file: Path) -> None:
         if is_new[0]:

@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from functools import cache
@@ -289,9 +290,38 @@ def _begin(request: dict[str, Any], files: list[int]) -> None:
         runpy.run_path(kind, run_name="__main__")
 
 
+def _end(request: dict[str, Any], files: list[int]) -> None:
+    """Runs the request and ends the fork as Python ends, but without the C++ libraries' own clean-up: that of a fork
+    sometimes aborts, because they clean up threads that only the first process had."""
+    code: object = 0
+    interrupted = False
+    try:
+        _begin(request, files)
+    except SystemExit as ended:
+        code = ended.code
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        interrupted = True
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        code = 1
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     address = sys.argv[1]
     sys.path.pop(0)  # the folder that this process was started in
     _import_all()
     if (forked := _forks(address)) is not None:
-        _begin(*forked)
+        _end(*forked)

@@ -24,7 +24,6 @@ import pytest
 from hypothesis import strategies as st
 
 from lakemirror import MirroredDatabase
-from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
@@ -120,7 +119,7 @@ def _files(
     has = {name for name in VALUE_KINDS if draw(st.integers(0, 3))}
     columns = tuple(name for name in values if name in (*keys, *order) or name in has)
     no_markers = draw(st.integers(0, 5)) == 0
-    timed = SOURCE_TIME in NEVER_COLUMNS and draw(st.integers(0, 2)) == 0
+    timed = draw(st.integers(0, 2)) == 0
     changes = []
     for _ in range(draw(st.integers(1, 6))):
         marker = None if no_markers else draw(st.sampled_from([4, 4, 1, 2, 0, None]))

@@ -282,7 +282,7 @@ class MirroredDatabase:
         from lakemirror.mirror import operations
 
         require_zone(self.storage)
-        return operations.replay(self.storage, table, file, self.settings.default_schema)
+        return operations.replay(self.storage, table, file, self.settings.default_schema, self.settings.tables)
 
     def drop_history(self, table: str) -> operations.Act:
         """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""

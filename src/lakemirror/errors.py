@@ -32,7 +32,12 @@ class Kind(NamedTuple):
 
 CODES: dict[str, Kind] = {
     # the landing zone: metadata
-    "metadata-invalid": Kind(False, 3, 422, "Correct _metadata.json; the table goes on by itself."),
+    "metadata-invalid": Kind(
+        False,
+        3,
+        422,
+        "Correct _metadata.json, or mirroring.json where the message names it; the table goes on by itself.",
+    ),
     "key-columns-changed": Kind(
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it again."
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings_values import is_folder_name, readers_of, zoneless
+from lakemirror.settings_values import is_folder_name, options_of, readers_of, zoneless
 from lakemirror.storage import Storage
 
 DEFINITION = "mirroring.json"
@@ -35,7 +35,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:  # 26 fields: a field is the one place where a setting is declared
+class DatabaseSettings:  # 27 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
@@ -113,6 +113,12 @@ class DatabaseSettings:  # 26 fields: a field is the one place where a setting i
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb, or one table, such as "
         "sales.orders=duckdb; features they lack are dropped.",
+        owner=DATABASE,
+    )
+    tables: tuple[tuple[str, str], ...] = _setting(
+        (),
+        'Options of many tables, by a pattern of their names, such as {"sales.*": {"deletes": "soft"}}: as under '
+        "lakemirror in _metadata.json, which wins.",
         owner=DATABASE,
     )
     durability: str = _setting(
@@ -346,6 +352,8 @@ def _convert(name: str, value: Any, where: str) -> Any:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
         if kind is bool and not isinstance(value, bool):
             raise ValueError(value)
+        if name == "tables":
+            return options_of(value)
         if kind is tuple:
             if isinstance(value, str):
                 value = [item for item in value.split(",") if item]
@@ -363,7 +371,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
             raise ValueError(value)
         result = kind(value) if kind else value
     except (KeyError, ValueError, TypeError, OverflowError) as error:
-        wanted = "a list of clients" if name == "readers" else _WANTED.get(kind or str)
+        wanted = _WANTED_BY.get(name) or _WANTED[kind or str]
         raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
     if choices and result not in choices:
@@ -373,6 +381,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
     return zoneless(result, where) if name == "zoneless" else result
 
 
+_WANTED_BY = {"readers": "a list of clients", "tables": "an object of options by pattern"}
 _WANTED: dict[type[Any], str] = {
     tuple: "a list of KEY=VALUE",
     int: "a whole number of 0 or more",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -68,6 +69,8 @@ def _shown(name: str, value: Any) -> Any:
     """The value as JSON can hold it."""
     if name == "spark":
         return {key: "(hidden)" if _SECRET.search(key) else text for key, text in value}
+    if name == "tables":
+        return {pattern: json.loads(options) for pattern, options in value}
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 
 _MOST_READERS = 1000  # looked up in each pass
+_MOST_PATTERNS = 1000  # compared with each table
 
 
 def readers_of(value: Any) -> tuple[str, ...]:
@@ -22,6 +25,25 @@ def readers_of(value: Any) -> tuple[str, ...]:
     if len(value) > _MOST_READERS:
         raise LakemirrorError("setting-invalid", f"readers has more than {_MOST_READERS:,} clients")
     return tuple(value)
+
+
+def options_of(value: Any) -> tuple[tuple[str, str], ...]:
+    """Patterns of tables, each with its options as JSON text. From an object, from its JSON text, or made before.
+
+    The options are not checked: a wrong one stops the tables that it concerns, not the database.
+    """
+    if isinstance(value, tuple):
+        value = {pattern: parsed(text) for pattern, text in value}
+    elif isinstance(value, str):
+        value = parsed(value)
+    if not isinstance(value, Mapping) or not all(isinstance(pattern, str) and pattern for pattern in value):
+        raise TypeError(value)
+    if len(value) > _MOST_PATTERNS:
+        raise LakemirrorError("setting-invalid", f"tables has more than {_MOST_PATTERNS:,} patterns")
+    try:
+        return tuple((pattern, json.dumps(options)) for pattern, options in value.items())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def zoneless(value: str, where: str) -> str:
@@ -46,4 +68,4 @@ def is_folder_name(name: str) -> bool:
     return not name.startswith(("_", ".")) and name.isprintable() and not set(name) & {"/", "\\"}
 
 
-__all__ = ["is_folder_name", "readers_of", "zoneless"]
+__all__ = ["is_folder_name", "options_of", "readers_of", "zoneless"]

@@ -61,7 +61,8 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return ",".join(f"{key}={text}" for key, text in value.items()) or "-"
+        texts = {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+        return ",".join(f"{key}={text}" for key, text in texts.items()) or "-"
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
     return "-" if value == "" else f"{value:g}" if isinstance(value, float) else str(value)

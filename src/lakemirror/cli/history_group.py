@@ -25,7 +25,7 @@ def drop(
 ) -> None:
     """Move the history tables of a table to Files/_DroppedTables.
 
-    Take the option out of _metadata.json before: else they begin again.
+    Take the option out of _metadata.json or mirroring.json before: else they begin again.
 
     Example: lakemirror history drop shop orders
     """

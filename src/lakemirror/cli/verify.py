@@ -77,7 +77,7 @@ def verify(
     source = Source(rows.against, rows.query, zone) if rows.against else None
     require(database)
     opened = MirroredDatabase(database)
-    options = Options(not quick, rows.against_files, source, threads)
+    options = Options(not quick, rows.against_files, source, threads, patterns=opened.settings.tables)
     schema = opened.settings.default_schema
     with progress_bars() as show:
         named = [table] if table else []

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
-from lakemirror.engines.kernels.version_rows import Changed
+from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
     FILE,
@@ -119,7 +119,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     if not len(changes.markers):
         yield Written()
         return
-    its = changed_versions(*_table(work), changes, _look_here(shared))
+    its = changed_versions(*_table(work), changes, look_here(shared))
     adds: list[Action] = []
     try:
         for rows in (its.rows.open, its.rows.closed):
@@ -162,7 +162,7 @@ def _look(engine: Carrier, shared: Shared) -> Look:
     return look
 
 
-def _look_here(shared: Shared) -> Look:
+def look_here(shared: Shared) -> Look:
     """Finds and reads rows in this thread."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -179,13 +179,13 @@ def _look_here(shared: Shared) -> Look:
 
 def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     """The changes of a bucket, in order."""
-    work, keys = unit.work, list(shared.target.key_columns)
+    work = unit.work
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
     for file in work.changes:
         for changes in changes_of(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
-            chosen = np.flatnonzero(key_bucket(table.select(keys), unit.buckets) == unit.bucket)
+            chosen = np.flatnonzero(key_bucket(key_values(table, shared.target), unit.buckets) == unit.bucket)
             if len(chosen):
                 its = table.take(whole_numbers(chosen))
                 rows.append(its.select(rows[0].column_names))
@@ -280,4 +280,4 @@ def _result(
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
 
 
-__all__ = ["VersionBucket", "Written", "read_versions", "write_bucket", "write_versions"]
+__all__ = ["VersionBucket", "Written", "look_here", "read_versions", "write_bucket", "write_versions"]

@@ -197,16 +197,31 @@ class Members:
         self.warnings: list[Warned] = [] if warnings is None else warnings
         self._values: dict[str, tuple[str, Any]] = {}
         self._doubled: dict[str, str] = {}
+        self._from: dict[str, Members] = {}
         for name, value in members:
             earlier = self._values.setdefault(name.lower(), (name, value))
             if earlier[1] != value:
                 self._doubled[name.lower()] = f"{path}{earlier[0]} and {path}{name}"
 
+    def fill_up(self, others: Members) -> None:
+        """Adds the members of another object that this one does not name, also not as null. Errors name where each
+        comes from."""
+        for key, value in others._values.items():
+            if key not in self._values:
+                self._values[key] = value
+                self._from[key] = others._origin(key)
+                if key in others._doubled:
+                    self._doubled[key] = others._doubled[key]
+
+    def _origin(self, name: str) -> Members:
+        """The object that the member of that name is from."""
+        return self._from.get(name.partition("[")[0].lower(), self)
+
     def take(self, name: str) -> Any:
         """The value, or None where it is absent or null."""
         key = name.lower()
         if key in self._doubled:
-            raise invalid(self.file, f"says different things in {self._doubled[key]}")
+            raise invalid(self._origin(name).file, f"says different things in {self._doubled[key]}")
         return self._values.pop(key, (name, None))[1]
 
     def text(self, name: str) -> str | None:
@@ -244,10 +259,16 @@ class Members:
     def wrap(self, name: str, value: Any) -> Members:
         if not isinstance(value, JsonObject):
             raise self.wrong(name, value, "must be an object")
-        return Members(self.file, f"{self.path}{name}.", value, self.warnings)
+        origin = self._origin(name)
+        return Members(origin.file, f"{origin.path}{name}.", value, self.warnings)
 
     def wrong(self, name: str, value: Any, why: str) -> TableError:
-        return invalid(self.file, f"{self.path}{name} {why}, not {shown(value)}")
+        return self.refused(name, f"{why}, not {shown(value)}")
+
+    def refused(self, name: str, why: str) -> TableError:
+        """TableError `metadata-invalid` that names the member and where it is from."""
+        origin = self._origin(name)
+        return invalid(origin.file, f"{origin.path}{name} {why}")
 
     def __contains__(self, name: str) -> bool:
         """True where the member is there, was not taken, and is not null."""
@@ -256,7 +277,8 @@ class Members:
     def refuse_rest(self) -> None:
         """TableError `metadata-invalid` for a member that nobody took."""
         for name, _ in self._values.values():
-            raise invalid(self.file, f"has an option that is not known: {clean(self.path + name[:100])}")
+            origin = self._origin(name)
+            raise invalid(origin.file, f"has an option that is not known: {clean(origin.path + name[:100])}")
 
     def warn_of_rest(self) -> None:
         for name, _ in self._values.values():

@@ -83,8 +83,11 @@ class TableMetadata:
     options: TableOptions = NO_OPTIONS
 
 
-def parse_metadata(data: bytes, file: str) -> TableMetadata:
-    """What the file says, supported by this engine or not. TableError `metadata-invalid`, with line and column."""
+def parse_metadata(data: bytes, file: str, options: Members | None = None) -> TableMetadata:
+    """What the file says, supported by this engine or not. TableError `metadata-invalid`, with line and column.
+
+    `options`: count where the file does not name them under `lakemirror`.
+    """
     if len(data) > MAX_SIZE:
         raise invalid(file, f"is larger than {MAX_SIZE // 1024**2} MiB")
     text = _decode(data, file)
@@ -99,7 +102,14 @@ def parse_metadata(data: bytes, file: str) -> TableMetadata:
         members.warnings.append(
             Warned("metadata-lenient", f"{file_name(file)} is not valid JSON but was understood", file)
         )
-    return _metadata(members)
+    return _metadata(members, options)
+
+
+def undeclared_metadata(options: Members | None = None) -> TableMetadata:
+    """That of a table folder without `_metadata.json`. `options`: as in `parse_metadata`."""
+    if options is None:
+        return TableMetadata()
+    return TableMetadata(renames=_renames(options), options=parse_options(options, ()))
 
 
 def _decode(data: bytes, file: str) -> str:
@@ -136,7 +146,7 @@ _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", re.IGNOR
 _ENCODING = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:\-]{0,39}")
 
 
-def _metadata(members: Members) -> TableMetadata:
+def _metadata(members: Members, options_beside: Members | None) -> TableMetadata:
     file = members.file
     keys = _key_columns(members)
     strategy = members.choice("fileDetectionStrategy", (SEQUENTIAL, LAST_UPDATE), SEQUENTIAL)
@@ -164,7 +174,9 @@ def _metadata(members: Members) -> TableMetadata:
         if format_ == "DelimitedText":
             raise invalid(file, "lacks fileExtension, which DelimitedText needs")
         extension = "csv" if format_ == "CSV" else "parquet"
-    ours = members.inner("lakemirror")
+    ours = members.inner("lakemirror") or options_beside
+    if ours is not None and options_beside is not None and ours is not options_beside:
+        ours.fill_up(options_beside)
     renames = _renames(ours)
     options = parse_options(ours, keys)
     members.warn_of_rest()
@@ -326,4 +338,5 @@ __all__ = [
     "Warned",
     "capped",
     "parse_metadata",
+    "undeclared_metadata",
 ]

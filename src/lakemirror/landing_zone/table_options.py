@@ -98,12 +98,12 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     freshness = _seconds(members, "freshness")
     members.refuse_rest()
     if late_days is not None and not sequence:
-        raise invalid(members.file, "lakemirror.late_days has no meaning without lakemirror.sequence")
+        raise members.refused("late_days", "has no meaning without lakemirror.sequence")
     for option, needs in (("sequence", bool(sequence)), ("history", any(each.mode == SCD2 for each in history))):
         if needs and not key_columns:
-            raise invalid(members.file, f"lakemirror.{option} needs keyColumns: without keys no two rows are one")
+            raise members.refused(option, "needs keyColumns: without keys no two rows are one")
     if deletes != HARD and not key_columns:
-        raise invalid(members.file, f"lakemirror.deletes {shown(deletes)} needs keyColumns")
+        raise members.refused("deletes", f"{shown(deletes)} needs keyColumns")
     return TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)
 
 

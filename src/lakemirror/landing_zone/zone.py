@@ -12,7 +12,8 @@ from functools import cached_property
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.findings import Warned, capped
-from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata
+from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata, undeclared_metadata
+from lakemirror.landing_zone.option_patterns import OptionPatterns, options_for
 from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"
@@ -137,8 +138,8 @@ def scan_table(storage: Storage, name: TableName) -> TableFolder | None:
     return _zone(listing).tables.get(name)
 
 
-def read_metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
-    """What the folder's `_metadata.json` says; the defaults where there is none.
+def read_metadata(storage: Storage, folder: TableFolder, patterns: OptionPatterns = ()) -> TableMetadata:
+    """What the folder's `_metadata.json` says; the defaults where there is none. `patterns`: options for many tables.
 
     TableError `metadata-invalid` also where it is not a regular file or has more than 16 MiB, which are not read:
     without it the table's key columns are not known, and rows applied without them would be wrong.
@@ -147,12 +148,13 @@ def read_metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
     kind = folder.others.get(path) or ("a folder" if path in folder.skipped else "")
     if kind:
         raise TableError("metadata-invalid", f"{METADATA} is {kind}, not a file", file=path)
+    options = options_for(str(folder.name), patterns) if patterns and (folder.metadata or folder.files) else None
     if folder.metadata is None:
-        return TableMetadata()
+        return undeclared_metadata(options)
     try:
-        return parse_metadata(storage.read(path, MAX_SIZE, folder.metadata), path)
+        return parse_metadata(storage.read(path, MAX_SIZE, folder.metadata), path, options)
     except FileNotFoundError:
-        return TableMetadata()
+        return undeclared_metadata(options)
     except LakemirrorError as error:
         if error.code == "content-too-large":
             message = f"{METADATA} is larger than {MAX_SIZE // 1024**2} MiB and is not read"

@@ -109,7 +109,7 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     except TableError as error:
         yield from_error(error, table)
         return
-    metadata, findings = _check_metadata(storage, folder)
+    metadata, findings = _check_metadata(storage, folder, settings)
     yield from findings
     yield from (from_warning(each, table) for each in ignored(TableFiles(folder, metadata or TableMetadata())))
     if not folder.files:
@@ -283,11 +283,13 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
             continue
 
 
-def _check_metadata(storage: Storage, folder: TableFolder) -> tuple[TableMetadata | None, list[Finding]]:
+def _check_metadata(
+    storage: Storage, folder: TableFolder, settings: Settings
+) -> tuple[TableMetadata | None, list[Finding]]:
     """The metadata, None where it does not parse, and what there is to say about it."""
     table, entry = str(folder.name), folder.metadata
     try:
-        metadata = read_metadata(storage, folder)
+        metadata = read_metadata(storage, folder, settings.tables)
     except LakemirrorError as error:
         return None, [replace(from_error(error, table), file=error.file or f"{folder.name.folder}/{METADATA}")]
     if entry is None:

@@ -193,6 +193,9 @@ class DroppedTables:
             inner = next(tables_in(self.storage, target), None)
             if inner is not None:
                 raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
+            from lakemirror.mirror.open_versions import end_dropped  # drops are rare
+
+            end_dropped(self.storage, target)
             move_to_dropped(self.storage, target)
         except FileNotFoundError:
             return True

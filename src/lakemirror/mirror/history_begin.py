@@ -12,14 +12,17 @@ from dataclasses import replace
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import Action
-from lakemirror.delta.schema import from_delta
+from lakemirror.delta.schema import Column, from_delta
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.column_types import fits, widens
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
 from lakemirror.mirror.first_versions import first_versions
-from lakemirror.mirror.history_tables import GAP, HistoryTable
+from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
+from lakemirror.mirror.open_versions import changed_moment, open_versions_as
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
@@ -32,23 +35,30 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     """Commits the mirrored table's position to a history table, which then goes on with it. Returns its version.
 
     `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
-    table of versions gets the rows that the mirrored table has as its first versions. LakemirrorError
+    table of versions gets the rows that the mirrored table has as its first versions; one that was off for a while as
+    its open versions, which end where their rows are gone. LakemirrorError
     `concurrent-commit`; TableError where the table cannot be written.
     """
     table, at = base.history, view.at
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
-    batch = Batch((), from_delta(before["schemaString"]), append_only=True)
+    columns = from_delta(before["schemaString"])
+    if base.snapshot is not None:
+        own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
+        columns = tuple(_wider(each, own.get(each.name.lower()), table.target) for each in columns)
+    batch = Batch((), columns, append_only=True)
     metadata = history_metadata(view_of(view, table), base, batch, rules)
     if base.snapshot is None:
         metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
         make_table_folder(base)
         if table.options.mode == SCD2:
             rows = first_versions(view, current, base.path, metadata)
+    elif table.options.mode == SCD2:
+        rows = open_versions_as(base, metadata, view.files.metadata.key_columns, changed_moment(view, table), current)
     position = Position(view.identity, _generation(table, view.identity), at.number)
     info = commit_info(
-        base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None,
+        base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None and not rows,
         user_metadata=_manifest(view, table, position).to_json(),
     )  # fmt: skip
     actions = [
@@ -58,6 +68,19 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
         *rows,
     ]
     return delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+
+
+def _wider(column: Column, own: Column | None, table: str) -> Column:
+    """A column of the mirrored table as the history table can have it: what it has stays readable. TableError
+    `type-changed`."""
+    if own is None or own.type == column.type or widens(own.type, column.type):
+        return column
+    if fits(column.type, own.type):
+        return column._replace(type=own.type)
+    raise TableError(
+        "type-changed", f"{table}: column {column.name!r} is {column.type} in the mirrored table and {own.type} here",
+        table=table, column=column.name, hint=AWAY,
+    )  # fmt: skip
 
 
 def _generation(table: HistoryTable, identity: str) -> int:
@@ -72,8 +95,8 @@ def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
     )  # fmt: skip
     if before is not None:
         first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed)
-    if table.at is None:
-        return first
+    if table.at is None or (table.at.identity == position.identity and not table.at.number):
+        return first  # new, or of a table that was dropped and is back: it lacks nothing
     since = f"after number {table.at.number} " if table.at.identity == position.identity else ""
     message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"
     notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)], _MOST_NOTES)

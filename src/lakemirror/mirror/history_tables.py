@@ -36,7 +36,7 @@ class HistoryTable:
 
     `label`: mode and table folder, as its manifest and its property have it. `target`: its folder, relative to the
     database. `table`: what its log says, None where there is no table yet; `log`: as in `View`. `detection`, `applied`:
-    of its own; none is applied where the table folder was made again.
+    of its own; none is applied where the table folder was made again (`is_of_earlier`).
     """
 
     options: HistoryOptions
@@ -46,6 +46,7 @@ class HistoryTable:
     log: Log | None = field(default=None, repr=False)
     detection: Detection = field(default_factory=Detection)
     applied: AppliedFiles = field(default_factory=AppliedFiles)
+    is_of_earlier: bool = False
 
     @property
     def at(self) -> Position | None:
@@ -66,7 +67,7 @@ class HistoryTable:
         if sequences is not None:
             sequences = {**sequences, **{file.partition: file.sequence for file in files}}
         applied = applied_files(detection, table.position, table.manifest, sequences, path)
-        return replace(self, table=table, log=log, detection=detection, applied=applied)
+        return replace(self, table=table, log=log, detection=detection, applied=applied, is_of_earlier=False)
 
 
 class HistoryObserver:
@@ -135,7 +136,10 @@ class HistoryObserver:
             sequences = read_sequences(path, at, log) if at is not None and is_same else {}
         manifest = table.manifest if table is not None and is_same else None
         applied = applied_files(detection, at if is_same else None, manifest, sequences, path)
-        return replace(named, table=table, log=log, detection=detection, applied=applied)
+        is_of_earlier = at is not None and not is_same
+        return replace(
+            named, table=table, log=log, detection=detection, applied=applied, is_of_earlier=is_of_earlier
+        )  # fmt: skip
 
 
 def named_tables(name: TableName, target: str, metadata: TableMetadata) -> list[HistoryTable]:
@@ -193,7 +197,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     target = named.target
     if table.identity:
         message = f"{target}: another program removed the position, so it is unknown which files are applied"
-        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+        raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
     if table.position is None:
         raise TableError("target-foreign", f"{target} holds a Delta table that lakemirror did not make", file=target)
     if table.history != named.label:
@@ -202,7 +206,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
         raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=_OTHER_NAME)
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
-        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+        raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
 
 
 def _wrong(table: str, mirrored: str) -> str:
@@ -216,8 +220,8 @@ def _wrong(table: str, mirrored: str) -> str:
 GAP = "history-gap"
 """The code of the warning that a history table lacks changes of files."""
 
-_AWAY = "Move that table away: its history begins again with the next change."
+AWAY = "Move that table away: its history begins again with the next change."
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
 
 
-__all__ = ["GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]
+__all__ = ["AWAY", "GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]

@@ -220,7 +220,7 @@ class TableObserver:
             raise folder.error
         etag = folder.metadata.etag if folder.metadata else ""
         if self._metadata[0] != etag or not etag:
-            self._metadata = (etag, read_metadata(self._storage, folder))
+            self._metadata = (etag, read_metadata(self._storage, folder, self._settings.tables))
         metadata = self._metadata[1]
         files = view.files if metadata is view.files.metadata else TableFiles(folder, metadata)
         view = replace(view, files=files, warnings=metadata.warnings)

@@ -27,6 +27,7 @@ from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_place, parse_marker, read_marker
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import set_aside_numbers
 from lakemirror.landing_zone.zone import (
     MARKER,
@@ -99,11 +100,14 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
     return _note(storage, "resync", folder.name, Act(text, files=moved))
 
 
-def replay(storage: Storage, table: str, file: str = "", default_schema: str = "") -> Act:
+def replay(
+    storage: Storage, table: str, file: str = "", default_schema: str = "", patterns: OptionPatterns = ()
+) -> Act:
     """Makes the next pass apply quarantined files in their order: all files of the table, or the one with this name.
 
     If the table is past a file's number, it is resynced, so that later changes stay later. Error: `archive-incomplete`,
     without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
+    `patterns`: options for many tables.
     """
     folder = _named(storage, table)
     chosen = [
@@ -111,7 +115,7 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
         for entry in folder.quarantined
         if not entry.name.endswith(REASON_SUFFIX) and (not file or entry.name == file)
     ]
-    metadata, log_ = read_metadata(storage, folder), _log_of(storage, folder.name, default_schema)
+    metadata, log_ = read_metadata(storage, folder, patterns), _log_of(storage, folder.name, default_schema)
     begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"

@@ -33,7 +33,7 @@ from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import parse_marker, read_marker
 from lakemirror.landing_zone.staging import Staging, needs_staging
-from lakemirror.landing_zone.table_options import NO_OPTIONS
+from lakemirror.landing_zone.table_options import NO_OPTIONS, SCD2
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
@@ -121,6 +121,8 @@ class Replicator:
                 for table in view.to_begin:
                     begin(view, base, replace(self._history_base(table), history=table), self._rules)
                 return view, Begun()
+            if view.history and self._ends_versions(view):
+                return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
             view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
@@ -143,6 +145,16 @@ class Replicator:
             raise
         finally:
             self._staging.clear(staged)
+
+    def _ends_versions(self, view: View) -> bool:
+        """Ends the open versions of a folder that was there before; False if there are none."""
+        tables = [each for each in view.history if each.is_of_earlier and each.options.mode == SCD2]
+        if not tables or not view.pending.files:
+            return False
+        from lakemirror.mirror.open_versions import end_open  # once in the life of a table folder
+
+        bases = [replace(self._history_base(table), history=table) for table in tables]
+        return any(end_open(view, base, self._rules.durability) for base in bases)
 
     def _one_commit(
         self, view: View, base: Base, files: Sequence[ChangeFile], engine: Callable[[str], Engine]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, snapshot
 from lakemirror.publisher.buffer import Buffer, Gathered
@@ -20,7 +21,6 @@ from lakemirror.publisher.table_writer import Prepared, Published, TableForm, Ta
 if TYPE_CHECKING:
     from lakemirror.publisher.unchanged import Unchanged
 
-_SOURCE_TIME = "__sourceTimestamp__"
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
 
@@ -200,7 +200,7 @@ class LandingTable(TableWriter):
             self.require_keys()
         only = None
         if marker == DELETE:
-            only = (*self.keys, *read_declaration(self.place).options.sequence, _SOURCE_TIME)
+            only = (*self.keys, *read_declaration(self.place).options.sequence, SOURCE_TIME)
         reader = self.take(rows, only=only)
         return change_writer.with_marker(reader, marker)
 

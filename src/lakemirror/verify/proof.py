@@ -23,9 +23,10 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
-from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
+from lakemirror.landing_zone.metadata import LAST_UPDATE
+from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.table_options import HistoryOptions
-from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
+from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
@@ -55,6 +56,7 @@ class Options:
 
     `against_files`: rows are compared with the archived files. `source`: rows are compared with these. `threads`: 0 for
     one each core. `cancelled`: the rest is left out once it says True; then the report means nothing.
+    `patterns`: options for many tables.
     """
 
     rows: bool = True
@@ -62,6 +64,7 @@ class Options:
     source: Source | None = None
     threads: int = 0
     cancelled: Callable[[], bool] = lambda: False
+    patterns: OptionPatterns = ()
 
 
 def verify_database(
@@ -86,8 +89,9 @@ def verify_database(
             hint="Run `lakemirror status DB` for the names of the tables.",
         )
     reports = []
+    patterns = options.patterns if options is not None else ()
     for name in chosen.values():
-        for history in (None, *_histories(storage, name)):
+        for history in (None, *_histories(storage, name, patterns)):
             report = verify_table(
                 storage, name, options, default_schema=default_schema, progress=progress, history=history
             )
@@ -255,7 +259,7 @@ class _TableProof:
         known = _known(self._storage, folder)
         if known is not None and known.identity not in (None, position.identity):
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
-        metadata = _metadata(self._storage, folder)
+        metadata = read_metadata(self._storage, folder, self._options.patterns)
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
@@ -331,10 +335,10 @@ def _folder(storage: Storage, name: TableName) -> TableFolder | None:
         return None
 
 
-def _histories(storage: Storage, name: TableName) -> tuple[HistoryOptions, ...]:
+def _histories(storage: Storage, name: TableName, patterns: OptionPatterns) -> tuple[HistoryOptions, ...]:
     folder = _folder(storage, name)
     with contextlib.suppress(OSError, LakemirrorError):  # what is wrong with it, `check` says
-        return () if folder is None else _metadata(storage, folder).options.history
+        return () if folder is None else read_metadata(storage, folder, patterns).options.history
     return ()
 
 
@@ -357,12 +361,6 @@ def _quarantined(folder: TableFolder) -> tuple[int, ...]:
 
 
 _NUMBER = re.compile(r"(\d{20})\.")
-
-
-def _metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
-    if folder.metadata is None:
-        return TableMetadata()
-    return parse_metadata(storage.read(folder.metadata.path), folder.metadata.path)
 
 
 def _applied(state: Replay, position: Position, place: Place) -> AppliedFiles:

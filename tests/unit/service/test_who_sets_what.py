@@ -73,6 +73,7 @@ TABLE: dict[str, tuple[Any, Mapping[str, str]]] = {
     "deletion_vectors": (False, ANYBODY),
     "column_mapping": (False, ANYBODY),
     "readers": (["delta-rs"], ANYBODY),
+    "tables": ({"sales.*": {"deletes": "soft"}}, ANYBODY),
     "durability": ("process", BY_HAND),
     "batch_files": (10, BY_HAND),
     "batch_bytes": (1000, BY_HAND),
@@ -149,7 +150,8 @@ def wanted(name: str) -> Any:
 
 def text(value: Any) -> str:
     if isinstance(value, dict):
-        return ",".join(f"{key}={each}" for key, each in value.items())
+        nested = any(isinstance(each, dict) for each in value.values())
+        return json.dumps(value) if nested else ",".join(f"{key}={each}" for key, each in value.items())
     return ",".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
