@@ -26,6 +26,7 @@ from lakemirror.engines.kernels.version_rows import (
     VersionRows,
     bounds_of,
     fold_versions,
+    key_values,
     plain_columns,
     sequence_of,
 )
@@ -61,8 +62,7 @@ def changed_versions(
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
     changes = changes._replace(rows=plain_columns(changes.rows))
-    names = list(target.key_columns)
-    keys = _distinct(changes.rows.select(names))
+    keys = _distinct(key_values(changes.rows, target))
     is_open = [may_have_open(add, target) for add in files]
     known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
     firsts = _firsts(target, versioning, known, changes)
@@ -71,7 +71,7 @@ def changed_versions(
     beyond = 0
     if len(wanted):
         deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
-        its_keys = _distinct(deeper.rows.select(names))
+        its_keys = _distinct(key_values(deeper.rows, target))
         least = None if versioning.deletes == SOFT and changes.names is not None else _least(versioning, deeper)
         column = next(each for each in target.columns if each.name == END_AT)
         closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
@@ -126,8 +126,7 @@ class _Firsts(NamedTuple):
 
 def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> _Firsts:
     """The keys whose changes need more than their open version: they have none, or a change is late."""
-    names = list(target.key_columns)
-    both = pa.concat_tables([known.select(names), changes.rows.select(names)]).combine_chunks()
+    both = pa.concat_tables([key_values(known, target), key_values(changes.rows, target)]).combine_chunks()
     codes = key_codes(comparable(both))
     old, new = codes[: known.num_rows], codes[known.num_rows :]
     count = int(codes.max(initial=-1)) + 1
@@ -171,9 +170,9 @@ def _remembered(
     memory = versioning.memory
     assert memory is not None
     rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
-    earlier, names = changed_of(rows, target), list(target.key_columns)
+    earlier = changed_of(rows, target)
     tables = [known, earlier.rows, changes.rows]
-    codes = key_codes(comparable(pa.concat_tables([table.select(names) for table in tables]).combine_chunks()))
+    codes = key_codes(comparable(pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()))
     old, mine, new = np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
     starts, ends, lasts, at, times = sequence_ranks(
         [

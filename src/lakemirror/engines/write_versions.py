@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
-from lakemirror.engines.kernels.version_rows import Changed
+from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
     FILE,
@@ -179,13 +179,13 @@ def look_here(shared: Shared) -> Look:
 
 def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     """The changes of a bucket, in order."""
-    work, keys = unit.work, list(shared.target.key_columns)
+    work = unit.work
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
     for file in work.changes:
         for changes in changes_of(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
-            chosen = np.flatnonzero(key_bucket(table.select(keys), unit.buckets) == unit.bucket)
+            chosen = np.flatnonzero(key_bucket(key_values(table, shared.target), unit.buckets) == unit.bucket)
             if len(chosen):
                 its = table.take(whole_numbers(chosen))
                 rows.append(its.select(rows[0].column_names))

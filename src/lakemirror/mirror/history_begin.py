@@ -12,12 +12,14 @@ from dataclasses import replace
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import Action
-from lakemirror.delta.schema import from_delta
+from lakemirror.delta.schema import Column, from_delta
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.column_types import fits, widens
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
 from lakemirror.mirror.first_versions import first_versions
-from lakemirror.mirror.history_tables import GAP, HistoryTable
+from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.open_versions import changed_moment, open_versions_as
@@ -41,7 +43,11 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
-    batch = Batch((), from_delta(before["schemaString"]), append_only=True)
+    columns = from_delta(before["schemaString"])
+    if base.snapshot is not None:
+        own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
+        columns = tuple(_wider(each, own.get(each.name.lower()), table.target) for each in columns)
+    batch = Batch((), columns, append_only=True)
     metadata = history_metadata(view_of(view, table), base, batch, rules)
     if base.snapshot is None:
         metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
@@ -62,6 +68,19 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
         *rows,
     ]
     return delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+
+
+def _wider(column: Column, own: Column | None, table: str) -> Column:
+    """A column of the mirrored table as the history table can have it: what it has stays readable. TableError
+    `type-changed`."""
+    if own is None or own.type == column.type or widens(own.type, column.type):
+        return column
+    if fits(column.type, own.type):
+        return column._replace(type=own.type)
+    raise TableError(
+        "type-changed", f"{table}: column {column.name!r} is {column.type} in the mirrored table and {own.type} here",
+        table=table, column=column.name, hint=AWAY,
+    )  # fmt: skip
 
 
 def _generation(table: HistoryTable, identity: str) -> int:

@@ -197,7 +197,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     target = named.target
     if table.identity:
         message = f"{target}: another program removed the position, so it is unknown which files are applied"
-        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+        raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
     if table.position is None:
         raise TableError("target-foreign", f"{target} holds a Delta table that lakemirror did not make", file=target)
     if table.history != named.label:
@@ -206,7 +206,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
         raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=_OTHER_NAME)
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
-        raise TableError("table-restored", message, table=target, file=target, hint=_AWAY)
+        raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
 
 
 def _wrong(table: str, mirrored: str) -> str:
@@ -220,8 +220,8 @@ def _wrong(table: str, mirrored: str) -> str:
 GAP = "history-gap"
 """The code of the warning that a history table lacks changes of files."""
 
-_AWAY = "Move that table away: its history begins again with the next change."
+AWAY = "Move that table away: its history begins again with the next change."
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
 
 
-__all__ = ["GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]
+__all__ = ["AWAY", "GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]

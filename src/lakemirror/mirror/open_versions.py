@@ -28,7 +28,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows
-from lakemirror.engines.kernels.version_rows import Changed, plain_columns
+from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.target import apply_target, target_of
@@ -144,7 +144,7 @@ def open_versions_as(
             versions, rows = (
                 _rows(each, target, chosen, (bucket, buckets)) for each, chosen in ((target, is_open), (source, lives))
             )
-            changes = _changes(versions, rows, target.key_columns, moment)
+            changes = _changes(versions, rows, target, moment)
             if not len(changes.markers):
                 continue
             its = changed_versions(target, versioning, files, changes, look_here(Shared(target, MemoryBudget(_BYTES))))
@@ -159,10 +159,9 @@ def open_versions_as(
     return actions
 
 
-def _changes(versions: pa.Table, rows: pa.Table, keys: Sequence[str], moment: int) -> Changed:
+def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: int) -> Changed:
     """The rows as upserts, and the open versions without a row as deletes."""
-    names = [name for name in versions.column_names if name.lower() in {key.lower() for key in keys}]
-    both = pa.concat_tables([rows.select(names), versions.select(names)]).combine_chunks()
+    both = pa.concat_tables([key_values(each, target) for each in (rows, versions)]).combine_chunks()
     codes = key_codes(comparable(both))
     gone = versions.take(whole_numbers(np.flatnonzero(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows]))))
     markers = np.repeat(np.array([UPSERT, DELETE], np.int8), [rows.num_rows, gone.num_rows])
@@ -180,9 +179,8 @@ def _rows(source: Target, target: Target, files: Sequence[Action], bucket: tuple
             for field in kinds
         ]
         its = plain_columns(pa.table(columns, names=kinds.names)).cast(kinds)
-        stored = [key for key in target.key_columns if key in kinds.names]
         if bucket[1] > 1:
-            its = its.filter(pa.array(key_bucket(its.select(stored), bucket[1]) == bucket[0]))
+            its = its.filter(pa.array(key_bucket(key_values(its, target), bucket[1]) == bucket[0]))
         parts.append(its)
     return pa.concat_tables(parts)
 

@@ -55,8 +55,14 @@ def configuration_of(
 ) -> dict[str, str]:
     """The properties of a table of versions. `columns`: all of them; `configuration`: those that it has anyway.
 
-    TableError `history-track-changed` where the tracked columns are others than those that made its versions.
+    TableError `history-track-changed` where the tracked columns are others than those that made its versions,
+    `metadata-invalid` where one is in no change file: its changes would be no versions.
     """
+    known = {column.name.lower() for column in columns}
+    missing = next((name for name in options.track if name.lower() not in known), None)
+    if missing is not None:
+        message = f"{table}: lakemirror.history.track names {missing!r}, and no change file has such a column"
+        raise TableError("metadata-invalid", message, table=table, column=missing)
     track = json.dumps([name.lower() for name in options.track])
     before = configuration.get(TRACK_PROPERTY, track)
     if sorted(json.loads(before)) != sorted(json.loads(track)):

@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.change_tables import marked
 from tests.landing import declare, folder
 from tests.unit.mirror.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 
 from lakemirror import MirroredDatabase
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.history_tables import GAP
 
@@ -145,3 +147,64 @@ def test_a_conflict_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(list((tmp_path / "Tables/t__history").glob("*.parquet"))) == before
     sync(tmp_path)
     assert versions(tmp_path, "id") == [(1, at(1), at(5) - MICRO), (2, at(5), None)]
+
+
+def test_types_of_a_folder_made_again_while_history_was_off(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "w": [2**40, 2]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "t"))
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, 1, 5, {"id": pa.array([1, 9], pa.int32()), "w": pa.array([1, 9], pa.int32())})
+    sync(tmp_path)
+    begun(tmp_path)
+    put_at(tmp_path, 2, 6, marked([4], id=pa.array([9], pa.int32()), w=pa.array([3], pa.int32())))
+    sync(tmp_path)
+    gap = at(6) - MICRO
+    assert versions(tmp_path, "id", "w") == [
+        (1, 1, gap, None), (1, 2**40, at(1), gap), (2, 2, at(1), gap), (9, 3, at(6), None), (9, 9, gap, at(6)),
+    ]  # fmt: skip
+
+
+def test_a_type_that_the_history_cannot_take_is_said(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1], "w": ["a"]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "t"))
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, 1, 5, {"id": [1], "w": [5]})
+    sync(tmp_path)
+    begun(tmp_path)
+    put_at(tmp_path, 2, 6, {"id": [2], "w": [6]})
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    assert failed.code == "type-changed" and "t__history" in failed.message
+
+
+@pytest.mark.parametrize("keys", [["id", "k2"], ["k2"]])
+def test_a_key_column_that_no_file_has_yet_is_null(
+    tmp_path: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both(database: Path) -> list[tuple[Any, ...]]:
+        declare(database, "t", keys, lakemirror={"history": "scd2"})
+        put_at(database, 1, 1, {"id": [1, 2], "v": ["a", "b"]})
+        sync(database)
+        put_at(database, 2, 3, marked([4, 4], id=[1, 2], k2=[None, 5], v=["y", "b"]))
+        sync(database)
+        return versions(database, "id", "k2", "v")
+
+    found = both(tmp_path / "held")
+    assert [row[:3] for row in found if row[-1] is None] == [
+        (1, None, "y"), (2, 5, "b"), *([(2, None, "b")] if "id" in keys else []),
+    ]  # fmt: skip
+    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    assert both(tmp_path / "buckets") == found
+
+
+def test_a_tracked_column_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["prize"]}})
+    put_at(tmp_path, 1, 1, {"id": [1], "price": [1]})
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    assert failed.code == "metadata-invalid" and "'prize'" in failed.message
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["Price"]}})
+    sync(tmp_path)
+    assert versions(tmp_path, "price") == [(1, at(1), None)]

@@ -120,7 +120,7 @@ def _rows(
     earlier = [] if remembered is None else [remembered]
     parts = [known.select(names), *(plain_columns(each.rows.select(names)) for each in (*earlier, changes))]
     content = pa.concat_tables(parts).combine_chunks()
-    keys = key_codes(comparable(content.select([name for name in target.key_columns if name in names])))
+    keys = key_codes(comparable(key_values(content, target)))
     count = known.num_rows
     is_open = np.asarray(known[END_AT].combine_chunks().is_null().cast(pa.uint8())).astype(bool)
     deletes = np.concatenate([each.markers for each in (*earlier, changes)]) == DELETE
@@ -229,6 +229,15 @@ def _values(target: Target, rows: _Rows, start: np.ndarray, end: np.ndarray) -> 
     return found
 
 
+def key_values(rows: pa.Table, target: Target) -> pa.Table:
+    """The values of the key columns; NULL where no change file has shown the column yet."""
+    columns = {
+        key.name: rows[key.name] if key.name in rows.column_names else pa.nulls(rows.num_rows, stored_arrow_type(key))
+        for key in target.keys
+    }
+    return pa.table(columns)
+
+
 def plain_columns(rows: pa.Table) -> pa.Table:
     """The rows without dictionary encoding."""
     for index, field in enumerate(rows.schema):
@@ -237,4 +246,4 @@ def plain_columns(rows: pa.Table) -> pa.Table:
     return rows
 
 
-__all__ = ["Changed", "VersionRows", "bounds_of", "fold_versions", "plain_columns", "sequence_of"]
+__all__ = ["Changed", "VersionRows", "bounds_of", "fold_versions", "key_values", "plain_columns", "sequence_of"]
