@@ -155,11 +155,18 @@ def _some(mirror: Mirror) -> None:
     mirror.put({1: ""}, 2)
 
 
+def _soft(mirror: Mirror) -> None:
+    """Deletes become soft."""
+    declare(mirror.database, "orders", ["id"], lakemirror={"deletes": "soft"})
+    mirror.put({3: "C", 5: "e"}, 4)
+
+
 PREPARED: dict[str, tuple[Callable[[Mirror], None], dict[str, Any]]] = {
     "quarantine.after-move": (_bad_file, {"on_bad_file": "quarantine"}),
     "move.before-move": (_schema, {}),
     "drop.before-move": (_vanish, _AT_ONCE),
     "drop.after-move": (_vanish, _AT_ONCE),
+    "soft-deletes.before-commit": (_soft, {}),
     "merge.before-commit": (_many, {"batch_files": 1}),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -300,6 +301,7 @@ def test_many_appends_leave_few_files(shop: Path) -> None:
 def test_a_table_of_somebody_else_is_left_alone(shop: Path, caplog: pytest.LogCaptureFixture) -> None:
     import pyarrow as pa
 
+    caplog.set_level(logging.WARNING, "lakemirror")
     (shop / "Tables/_lakemirror").mkdir(parents=True)
     deltalake.write_deltalake(str(shop / EXECUTIONS), pa.table({"a": [1]}))
     log = a_log(shop)
@@ -329,6 +331,7 @@ def test_a_line_comes_back_as_it_was() -> None:
 
 
 def test_a_full_spool_refuses(shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
     monkeypatch.setattr("lakemirror.storage.spool_file.MOST_BYTES", 300)
     log = a_log(shop)
     for number in range(20):

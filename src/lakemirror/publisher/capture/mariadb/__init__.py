@@ -3,5 +3,5 @@
     catalog: tables, columns, keys ─▶ snapshot with its position ─▶ load ─▶ binary log: events ─▶ rows ─▶ batches
 
 The log is read by this process itself: no Java, nothing that the server keeps for us. Why:
-docs/decisions/047-the-binary-log.md.
+docs/decisions/051-the-binary-log.md.
 """
