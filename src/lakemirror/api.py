@@ -264,14 +264,18 @@ class MirroredDatabase:
         require_zone(self.storage)
         return operations.resume(self.storage, table)
 
-    def resync(self, table: str) -> operations.Act:
-        """Makes the next pass build the table again from its applied files.
+    def resync(self, table: str, *, purge_deleted: bool = False) -> operations.Act:
+        """Makes the next pass build the table again from its applied files. `purge_deleted`: instead removes the rows
+        that soft deletes keep, at once.
 
-        Errors: `table-unknown`, `archive-incomplete`.
+        Errors: `table-unknown`, `archive-incomplete`, `concurrent-commit`.
         """
         from lakemirror.mirror import operations
 
         require_zone(self.storage)
+        if purge_deleted:
+            settings = self.settings
+            return operations.purge_deleted(self.storage, table, settings.default_schema, settings.tables)
         return operations.resync(self.storage, table, self.settings.default_schema)
 
     def replay(self, table: str, file: str = "") -> operations.Act:

@@ -111,7 +111,8 @@ CODES: dict[str, Kind] = {
         False,
         3,
         409,
-        "Put `deletes`: `soft` back into _metadata.json, or run `lakemirror resync DB TABLE` to build the table again.",
+        "Put `deletes`: `soft` back, or run `lakemirror resync DB TABLE --purge-deleted` to remove the deleted rows, "
+        "or `lakemirror resync DB TABLE` to build the table again.",
     ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."

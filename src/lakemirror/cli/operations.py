@@ -37,15 +37,25 @@ def resume(database: Database, table: Table, storage: StorageOptions = None) -> 
     _act(database, lambda opened: opened.resume(table))
 
 
-def resync(database: Database, table: Table, storage: StorageOptions = None) -> None:
+def resync(
+    database: Database,
+    table: Table,
+    purge_deleted: Annotated[
+        bool,
+        typer.Option("--purge-deleted", help="Only remove the rows that soft deletes keep, at once; the rest stays."),
+    ] = False,
+    storage: StorageOptions = None,
+) -> None:
     """Make a table again from its applied files: after another program's RESTORE, or if its rows are in doubt.
 
     Readers see the old rows until the next pass of `sync` or `run` replaces them. If applied files are gone, nothing is
     changed: then the publisher must send the table again.
 
     Example: lakemirror resync shop orders
+
+    Example: lakemirror resync shop orders --purge-deleted
     """
-    _act(database, lambda opened: opened.resync(table))
+    _act(database, lambda opened: opened.resync(table, purge_deleted=purge_deleted))
 
 
 def replay(

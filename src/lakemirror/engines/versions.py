@@ -62,7 +62,7 @@ def changed_versions(
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
     changes = changes._replace(rows=plain_columns(changes.rows))
-    keys = _distinct(key_values(changes.rows, target))
+    keys = key_values(changes.rows, target)
     is_open = [may_have_open(add, target) for add in files]
     known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
     firsts = _firsts(target, versioning, known, changes)
@@ -71,7 +71,7 @@ def changed_versions(
     beyond = 0
     if len(wanted):
         deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
-        its_keys = _distinct(key_values(deeper.rows, target))
+        its_keys = key_values(deeper.rows, target)
         least = None if versioning.deletes == SOFT and changes.names is not None else _least(versioning, deeper)
         column = next(each for each in target.columns if each.name == END_AT)
         closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
@@ -200,7 +200,7 @@ def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys
     """The rows with these keys in the files of these numbers: all columns, FILE and ROW."""
     chosen = list(numbers)
     tables = []
-    for number, rows, table in look(target, [files[each] for each in chosen], keys) if chosen else ():
+    for number, rows, table in look(target, [files[each] for each in chosen], _distinct(keys)) if chosen else ():
         numbered = table.append_column(FILE, whole_numbers(np.full(len(rows), chosen[number])))
         tables.append(numbered.append_column(ROW, whole_numbers(rows)))
     return pa.concat_tables([no_versions(target), *tables]).combine_chunks()

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.statistics import parse_statistics, record_count
-from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, arrow_type, opened, place_of, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys.key_values import comparable, whole_numbers
@@ -70,6 +70,12 @@ class Runs(NamedTuple):
     def last(self) -> int:
         """The largest number."""
         return int(self.first[-1]) + self.rows - int(self.begin[-1]) - 1
+
+    def numbers_at(self, places: np.ndarray) -> np.ndarray:
+        """The numbers of the rows at these positions (ascending)."""
+        run = np.searchsorted(self.begin, places, "right") - 1
+        numbers: np.ndarray = self.first[run] + (places - self.begin[run])
+        return numbers
 
     def places(self, wanted: np.ndarray) -> np.ndarray:
         """The positions of the rows with the wanted numbers. `wanted`: ascending and distinct."""
@@ -294,6 +300,18 @@ def kept_keys(group: RowGroup, target: Target, version: object) -> Kept | None:
     """The cached keys of a row group: Runs if they are numbers that rise, else a table. None if none are cached."""
     kept = LATELY_READ.get(_name_of_keys(group, target, version))
     return kept if isinstance(kept, pa.Table | Runs) else None
+
+
+def keys_at(group: RowGroup, target: Target, version: object, places: np.ndarray) -> pa.Table | None:
+    """The keys of the rows at these places (ascending) of a row group, from the cache; None if it lacks them."""
+    kept = kept_keys(group, target, version)
+    if kept is None:
+        return None
+    if isinstance(kept, Runs):
+        ((name, kind),) = ((column.name, arrow_type(column.type)) for column in target.keys)
+        whole = whole_numbers(kept.numbers_at(places))
+        return pa.table({name: whole.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else whole.cast(kind)})
+    return kept.rename_columns([column.name for column in target.keys]).take(whole_numbers(places))
 
 
 def version_of(add: Action) -> object:

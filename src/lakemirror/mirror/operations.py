@@ -29,6 +29,7 @@ from lakemirror.landing_zone.identity import Marker, marker_place, parse_marker,
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import set_aside_numbers
+from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
     METADATA,
@@ -98,6 +99,22 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
     moved = _bring_back(storage, folder.name)
     text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
     return _note(storage, "resync", folder.name, Act(text, files=moved))
+
+
+def purge_deleted(storage: Storage, table: str, default_schema: str = "", patterns: OptionPatterns = ()) -> Act:
+    """Removes the rows that soft deletes keep, in one commit; then other deletes may be declared.
+
+    Errors: `table-unknown`; `concurrent-commit` if an engine committed meanwhile; `table-feature-unsupported`.
+    """
+    from lakemirror.mirror import purge_deleted as purge  # reads and writes rows; no other act does
+
+    folder = _named(storage, table)
+    stays_soft = read_metadata(storage, folder, patterns).options.deletes == SOFT
+    done = purge.purge_deleted(storage.uri(folder.name.target(default_schema)), stays_soft=stays_soft)
+    if done is None:
+        return Act(f"{folder.name} has no soft deletes", changed=False)
+    text = f"{folder.name}: {done.rows} deleted rows are removed; {done.files} data files were written again"
+    return _note(storage, "purge deleted", folder.name, Act(text, changed=bool(done.files)))
 
 
 def replay(
@@ -369,4 +386,4 @@ def _user() -> str:
         return ""
 
 
-__all__ = ["NOTED", "Act", "drop_history", "pause", "replay", "restore", "resume", "resync"]
+__all__ = ["NOTED", "Act", "drop_history", "pause", "purge_deleted", "replay", "restore", "resume", "resync"]

@@ -31,7 +31,7 @@ from lakemirror.landing_zone.reserved_columns import (
 from lakemirror.landing_zone.table_options import CHANGES, SCD2
 from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.history_tables import HistoryTable, alike
+from lakemirror.mirror.history_tables import AWAY, HistoryTable, alike
 from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (
@@ -141,7 +141,8 @@ def _plan_history(
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
     batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
-        return replace(batch, message=f"{table.target}: {batch.message}")
+        hint = AWAY if table.is_of_earlier and batch.code == "type-changed" else batch.hint
+        return replace(batch, message=f"{table.target}: {batch.message}", hint=hint)
     metadata = history_metadata(view, base, batch, rules)
     target = apply_target(target_of(base.path, metadata, declared.key_columns))
     target = replace(target, version=snapshot.version + 1 if snapshot else 0)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.rounds import rounds
 
+from lakemirror.engines.kernels.live_rows import chosen_rows
+from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import look_up as kept_keys
-from lakemirror.keys.look_up import Cache, Runs, size_of
+from lakemirror.keys.look_up import Cache, Runs, find, read_footer, row_groups, size_of, version_of
+from lakemirror.keys.wanted_keys import WantedKeys
 
 EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
 NUMBERS = st.integers(-20, 20) | st.sampled_from(EXTREMES)
@@ -76,3 +84,38 @@ def test_what_was_read_longest_ago_goes_first() -> None:
     assert [cache.get(name) for name in "abc"] == [None] * 3
     cache.put("d", rows)
     assert cache.get("d") is rows
+
+
+DAY = datetime.date(1969, 12, 1)
+KEYS = {
+    "int": pa.array([*range(-70, 30), *range(40, 200)], pa.int32()),
+    "date": pa.array([DAY + datetime.timedelta(each) for each in range(260)]),
+    "timestamp": pa.array(range(-5, 255), pa.timestamp("us", "UTC")),
+    "string": pa.array([f"k{each * 7 % 260}" for each in range(260)]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("names", [["k"], ["v", "k"]])
+def test_rows_whose_keys_are_kept_are_those_of_the_file(
+    tmp_path: Path, kind: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_keys, "_WORTH_IT", 1)
+    rows = pa.table({"k": KEYS[kind], "v": [f"value {each}" for each in range(260)]})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=100)
+    columns = (TargetColumn("k", "k", kind), TargetColumn("v", "v", "string"))
+    target, add = (
+        Target(str(tmp_path), columns, key_columns=("k",)),
+        {"path": "a.parquet", "size": 1, "modificationTime": 2},
+    )
+    chosen = [column for name in names for column in columns if column.name == name]
+    numbers = np.array([0, 99, 100, 101, 150, 259])
+    wanted = rows.select(names).take(pa.array(numbers))
+    assert pa.concat_tables(chosen_rows(add, target, numbers, chosen)).equals(wanted)
+    for group in row_groups(add, target, None, read_footer(add, target)):
+        find(group, target, WantedKeys(rows.select(["k"])), version=version_of(add))
+    read: list[Any] = []
+    batches = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *a, **k: read.extend(k["columns"]) or batches(*a, **k))
+    assert pa.concat_tables(chosen_rows(add, target, numbers, chosen)).equals(wanted)
+    assert set(read) == set(names) - {"k"}, "keys that are kept are not read"

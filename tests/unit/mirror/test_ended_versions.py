@@ -208,3 +208,17 @@ def test_a_tracked_column_that_no_file_has_is_refused(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["Price"]}})
     sync(tmp_path)
     assert versions(tmp_path, "price") == [(1, at(1), None)]
+
+
+def test_other_types_of_a_folder_made_again_have_a_way_out(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1], "w": ["a"]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "t"))
+    begun(tmp_path)
+    put_at(tmp_path, 1, 5, {"id": [1], "w": [5]})
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    assert failed.code == "type-changed" and "Move that table away" in str(failed.hint)
+    shutil.rmtree(tmp_path / "Tables/t__history")
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "w") == [(1, 5, at(5), None)]

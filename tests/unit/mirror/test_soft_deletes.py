@@ -14,7 +14,9 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import UNCHANGED
+from lakemirror.mirror import purge_deleted as purge_module
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -95,6 +97,56 @@ def test_deleted_rows_do_not_become_living_ones_by_another_option(tmp_path: Path
     MirroredDatabase(tmp_path).resync("t")
     assert sync(tmp_path) is None
     assert rows(tmp_path) == [(1,), (2,), (3,)] if then == "ignore" else [(2,), (3,)]
+
+
+@pytest.mark.parametrize("then", ["hard", "ignore", "soft"])
+@pytest.mark.parametrize(
+    "options", [{"deletion_vectors": False}, {"change_data_feed": True}, {}], ids=["plain", "feed", "vectors"]
+)
+@pytest.mark.parametrize("name", ["v", "a name; with = odd"])
+def test_deleted_rows_are_purged(tmp_path: Path, then: str, options: dict[str, Any], name: str) -> None:
+    soft(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1, 2], name: ["a", "b"], MARKER: [0, 0]})
+    put(tmp_path, "t", 2, {"id": [1], MARKER: [2]})
+    put(tmp_path, "t", 3, {"id": [3], name: ["c"]})
+    assert sync(tmp_path, batch_files=1, **options) is None
+    before = read_snapshot(tmp_path / "Tables/t")
+    soft(tmp_path, then)
+    put(tmp_path, "t", 4, {"id": [4], name: ["d"]})
+    if then != "soft":
+        assert sync(tmp_path, **options).code == "deletes-mode-changed"
+    done = MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
+    assert done.changed and "1 deleted rows" in done.text
+    after = read_snapshot(tmp_path / "Tables/t")
+    assert before is not None and after is not None and after.version == before.version + 1
+    ours = (False, False) if then == "soft" else ()
+    assert rows(tmp_path) == [(2, "b", *ours), (3, "c", *ours)]
+    put(tmp_path, "t", 5, {"id": [2], MARKER: [2]})
+    assert sync(tmp_path, **options) is None
+    assert {each.code for each in MirroredDatabase(tmp_path).status().tables[0].warnings} <= {"column-mapping"}
+    kept = {"hard": [], "ignore": [(2, "b")], "soft": [(2, "b", True, True)]}[then]
+    assert rows(tmp_path) == [*kept, (3, "c", *ours), (4, "d", *ours)]
+    if then != "soft":
+        assert not MirroredDatabase(tmp_path).resync("t", purge_deleted=True).changed
+
+
+def test_a_purge_gives_way_to_another_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1, 2], MARKER: [0, 0]})
+    put(tmp_path, "t", 2, {"id": [1], MARKER: [2]})
+    assert sync(tmp_path, batch_files=1) is None
+    put(tmp_path, "t", 3, {"id": [3]})
+    real = purge_module.commit_info
+    monkeypatch.setattr(purge_module, "commit_info", lambda *a, **k: (sync(tmp_path), real(*a, **k))[1])
+    with pytest.raises(LakemirrorError) as error:
+        MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
+    monkeypatch.undo()
+    assert error.value.code == "concurrent-commit"
+    assert rows(tmp_path) == [(1, True, True), (2, False, False), (3, False, False)]
+    snapshot = read_snapshot(tmp_path / "Tables/t")
+    assert snapshot is not None
+    MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
+    assert rows(tmp_path) == [(2, False, False), (3, False, False)]
 
 
 def test_ignored_deletes_are_counted(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def rows_of(
     if not held:
         yield _constant_rows(group.rows, schema, constants)
         return
+    absent = pa.schema([field for field in schema if field.name not in held])
     size = parquet.metadata.row_group(group.index).total_byte_size
     if size > LONG * group.rows:  # the rows are long
         at_once = max(1, group.rows * _BYTES_AT_ONCE // size)
@@ -124,7 +125,7 @@ def rows_of(
         at_once, row_groups=[group.index], columns=list(held.values()), use_threads=False
     ):
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        rest = _constant_rows(batch.num_rows, schema, constants)
+        rest = _constant_rows(batch.num_rows, absent, constants)
         values = [
             shaped(read[held[column.name]], field_of(column), kind) if column.name in held else rest[column.name]
             for column, kind in zip(columns, schema.types, strict=True)

@@ -181,7 +181,10 @@ def _runs(points: Points, same: Same) -> _Runs:
 def _increasing(points: Points, runs: _Runs) -> np.ndarray:
     """The times of all points; those where a run begins or ends are raised above the one before of the same key."""
     times = points.times.copy()
-    bounds = np.unique(np.concatenate([runs.firsts, runs.ends[runs.ends >= 0]]))
+    is_bound = np.zeros(len(times), bool)
+    is_bound[runs.firsts] = True
+    is_bound[runs.ends[runs.ends >= 0]] = True
+    bounds = np.flatnonzero(is_bound)
     keys, own = points.keys[bounds], times[bounds]
     wrong = np.flatnonzero((keys[1:] == keys[:-1]) & (own[1:] <= own[:-1]))
     if not len(wrong):

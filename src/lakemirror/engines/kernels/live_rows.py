@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakemirror.delta.deletion_vectors import read_row_numbers
-from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, rows_of
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.look_up import row_groups
+from lakemirror.keys.look_up import keys_at, row_groups, version_of
 
 
 def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
@@ -23,7 +24,7 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
     Errors: ValueError if its deletion vector cannot be read, ArrowException, FileNotFoundError.
     """
     deleted = deleted_rows(add, target)
-    for begin, rows in _rows(add, target, target.columns):
+    for begin, rows in _rows(add, target):
         keep = np.ones(rows.num_rows, bool)
         for numbers in (deleted, gone):
             if numbers is not None and len(numbers):
@@ -35,13 +36,37 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
 def chosen_rows(
     add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]
 ) -> Iterator[pa.Table]:
-    """The live rows among those with these numbers (ascending), in these columns."""
+    """The live rows among those with these numbers (ascending), in these columns. Keys in the cache are not read."""
     deleted = deleted_rows(add, target)
     wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
-    for begin, rows in _rows(add, target, columns, wanted):
-        low, high = np.searchsorted(wanted, [begin, begin + rows.num_rows])
+    with opened(DataFile.of(add, target)) as parquet:
+        for group in row_groups(add, target, None, parquet.metadata):
+            low, high = np.searchsorted(wanted, [group.first_row, group.first_row + group.rows])
+            if high > low:
+                places = wanted[low:high] - group.first_row
+                keys = keys_at(group, target, version_of(add), places)
+                yield from _chosen(parquet, group, places, columns, keys)
+
+
+def _chosen(
+    parquet: pq.ParquetFile, group: RowGroup, places: np.ndarray, columns: Sequence[TargetColumn], keys: pa.Table | None
+) -> Iterator[pa.Table]:
+    """The rows at these places (ascending) of a row group. `keys`: theirs, if they need not be read."""
+    known = set(keys.column_names if keys is not None else ()).intersection(column.name for column in columns)
+    left = [column for column in columns if column.name not in known]
+    if not left and keys is not None:
+        yield keys.select([column.name for column in columns])
+        return
+    begin = 0
+    for rows in rows_of(parquet, group, left):
+        low, high = np.searchsorted(places, [begin, begin + rows.num_rows])
         if high > low:
-            yield rows.take(pa.array(wanted[low:high] - begin))
+            found = rows.take(pa.array(places[low:high] - begin))
+            for name in known:
+                assert keys is not None
+                found = found.append_column(name, keys[name].slice(low, high - low))
+            yield found.select([column.name for column in columns]) if known else found
+        begin += rows.num_rows
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
@@ -52,17 +77,11 @@ def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
     return read_row_numbers(target.path, vector)
 
 
-def _rows(
-    add: Action, target: Target, columns: Sequence[TargetColumn], wanted: np.ndarray | None = None
-) -> Iterator[tuple[int, pa.Table]]:
-    """The rows in parts, each with the number of its first row. `wanted`: only row groups with one of them are read."""
+def _rows(add: Action, target: Target) -> Iterator[tuple[int, pa.Table]]:
+    """All rows in parts, each with the number of its first row."""
     with opened(DataFile.of(add, target)) as parquet:
         for group in row_groups(add, target, None, parquet.metadata):
-            if wanted is not None:
-                low, high = np.searchsorted(wanted, [group.first_row, group.first_row + group.rows])
-                if low == high:
-                    continue
             begin = group.first_row
-            for rows in rows_of(parquet, group, columns):
+            for rows in rows_of(parquet, group, target.columns):
                 yield begin, rows
                 begin += rows.num_rows
