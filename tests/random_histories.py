@@ -103,7 +103,10 @@ def stories(draw: Any, deletes: str, sequence: str, history: Any, *, partial: bo
         options["history"] = history
     values = {**keys, **VALUE_KINDS, **order}
     count = draw(st.integers(1, 4))
-    files = [draw(_files(number, values, tuple(keys), tuple(order), partial)) for number in range(1, count + 1)]
+    listed = history if isinstance(history, list) else [history]
+    tracked = [name for each in listed if isinstance(each, dict) for name in each.get("track", ())]
+    needed = [(*order, *(tracked if number == 1 else ())) for number in range(1, count + 1)]  # else it is refused
+    files = [draw(_files(number, values, tuple(keys), has, partial)) for number, has in enumerate(needed, 1)]
     story = Story(
         {name: kind for name, (kind, _) in values.items()}, tuple(keys), options, tuple(files),
         frozenset(draw(st.sets(st.integers(1, count)))), draw(st.sampled_from([1, 2, 1000])), draw(st.booleans()),

@@ -38,7 +38,7 @@ from lakemirror.verify.source_rows import Source
 
 _DAY = 86_400.0
 _BY_DELTA_RS = ".zstd."  # in the name of a data file
-_NOT_IN_A_SOAK = {"move.before-move"}
+_NOT_IN_A_SOAK = {"soft-deletes.before-commit", "move.before-move"}
 _ASKED_FOR = ("RESTORE", "UPDATE")  # what other writers do to rows here
 _OPERATOR = ("pause", "resume", "resync", "replay", "restore")
 

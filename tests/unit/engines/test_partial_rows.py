@@ -230,7 +230,7 @@ def test_only_the_needed_row_groups_and_columns_are_read(tmp_path: Path, monkeyp
     rows = rows.set_column(1, "a", pa.array([None], pa.string()))
     assert mirror.apply(worker, [unit(tmp_path, 2, rows)], 0).error is None
     of_apply = [each for each in read if len(each[1]) == 1]
-    assert of_apply == [(2, ["k"]), (2, ["a"])]
+    assert of_apply == [(2, ["a"])], "the keys are in memory"
     assert mirror.bag()[1234, "a1234", "new"] == 1
 
 

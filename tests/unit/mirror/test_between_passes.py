@@ -57,4 +57,4 @@ def test_a_status_file_is_replaced_not_written_into(tmp_path: Path) -> None:
         MirroredDatabase(tmp_path, maintenance=False).sync()
         assert json.load(before)["tables"][0]["position"] == 1, "who began to read sees the old content to its end"
     assert json.loads(place.read_text())["tables"][0]["position"] == 2
-    assert sorted(each.name for each in place.parent.iterdir()) == ["replicator.json", "tables.json"]
+    assert sorted(each.name for each in place.parent.iterdir()) == ["executions", "replicator.json", "tables.json"]
