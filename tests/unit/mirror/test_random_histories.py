@@ -38,7 +38,7 @@ def named(case: tuple[Any, ...]) -> str:
 
 @pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
 @pytest.mark.parametrize("case", CURRENT, ids=named)
-@settings(max_examples=rounds(6, 150), **SLOW)
+@settings(max_examples=rounds(2, 150), **SLOW)
 @given(data=st.data())
 def test_the_current_table(case: tuple[str, str], partial: bool, data: Any) -> None:
     deletes, sequence = case
@@ -47,7 +47,7 @@ def test_the_current_table(case: tuple[str, str], partial: bool, data: Any) -> N
 
 @pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
 @pytest.mark.parametrize("case", HISTORIES, ids=named)
-@settings(max_examples=rounds(6, 150), **SLOW)
+@settings(max_examples=rounds(2, 150), **SLOW)
 @given(data=st.data())
 def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
     deletes, sequence, history = case
