@@ -17,13 +17,12 @@ SLOW: dict[str, Any] = {
     "print_blob": True,
     "derandomize": False,
 }
-CURRENT = [("soft", ""), ("ignore", ""), ("hard", "number"), ("soft", "list"), ("ignore", "text"), ("soft", "time")]
-HISTORIES = [
+CURRENT = [("soft", ""), ("ignore", "")]
+MORE_CURRENT = [("hard", "number"), ("soft", "list"), ("ignore", "text"), ("soft", "time")]
+HISTORIES = [("soft", "", "changes"), ("hard", "", "scd2"), ("soft", "", VERSIONS)]
+MORE_HISTORIES = [
     ("hard", "", "changes"),
-    ("soft", "", "changes"),
     ("hard", "number", "changes"),
-    ("hard", "", "scd2"),
-    ("soft", "", VERSIONS),
     ("ignore", "", "scd2"),
     ("hard", "number", "scd2"),
     ("soft", "list", VERSIONS),
@@ -32,13 +31,17 @@ HISTORIES = [
 ]
 
 
+def cases(short: list[Any], more: list[Any]) -> list[Any]:
+    return [*short, *(pytest.param(case, marks=pytest.mark.full) for case in more)]
+
+
 def named(case: tuple[Any, ...]) -> str:
     return "-".join(str(part) or "files" for part in case)
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
-@pytest.mark.parametrize("case", CURRENT, ids=named)
-@settings(max_examples=rounds(2, 150), **SLOW)
+@pytest.mark.parametrize("case", cases(CURRENT, MORE_CURRENT), ids=named)
+@settings(max_examples=rounds(6, 150), **SLOW)
 @given(data=st.data())
 def test_the_current_table(case: tuple[str, str], partial: bool, data: Any) -> None:
     deletes, sequence = case
@@ -46,8 +49,8 @@ def test_the_current_table(case: tuple[str, str], partial: bool, data: Any) -> N
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
-@pytest.mark.parametrize("case", HISTORIES, ids=named)
-@settings(max_examples=rounds(2, 150), **SLOW)
+@pytest.mark.parametrize("case", cases(HISTORIES, MORE_HISTORIES), ids=named)
+@settings(max_examples=rounds(6, 150), **SLOW)
 @given(data=st.data())
 def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
     deletes, sequence, history = case
