@@ -143,6 +143,21 @@ def folders_in(folder: Place) -> Iterator[Place]:
             yield from [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
+def folder_id(folder: Place) -> int:
+    """The number of one folder, as `folder_ids` has it. FileNotFoundError on a disk."""
+    return 0 if isinstance(folder, StorePath) else folder.stat().st_ino
+
+
+def folder_ids(folder: Place) -> dict[Place, int]:
+    """The folders that are directly in a folder, by name; links are left out. Each with a number that another folder of
+    that name does not have: 0 in a store, which knows no folders. FileNotFoundError on a disk."""
+    if isinstance(folder, StorePath):
+        return dict.fromkeys(sorted(folders_in(folder), key=str), 0)
+    with os.scandir(folder) as entries:
+        found = [(Path(each.path), each.inode()) for each in entries if each.is_dir(follow_symlinks=False)]
+    return dict(sorted(found))
+
+
 def files_below(root: Place, enter: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
     """The regular files below a folder: paths relative to it, and modified times in seconds. Links are not followed.
 
@@ -201,7 +216,7 @@ def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
 
 
 __all__ = [
-    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folders_in", "local_path",
+    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids", "folders_in", "local_path",
     "names_in", "opened", "place", "relative_to", "requests_sent", "served_files", "storage_errors", "storage_of",
     "storage_unavailable", "written_here",
 ]  # fmt: skip

@@ -7,7 +7,6 @@ import http
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -30,6 +29,7 @@ from lakemirror.service.storage.dfs import make_folder
 from lakemirror.service.storage.filesystems import (
     filesystem_status,
     make_filesystem,
+    modified_ns,
     not_offered,
     readable,
     remove_filesystem,
@@ -222,9 +222,7 @@ async def list_containers(call: Call) -> web.Response:
     names = []
     for workspace in readable(call):
         if workspace.name.startswith(prefix):
-            modified = 0
-            with suppress(OSError):
-                modified = workspace.folder.stat().st_mtime_ns
+            modified = modified_ns(workspace)
             names.append((workspace.name, http_date(modified), f"0x{modified:X}"))
     return web.Response(text=container_list(_endpoint(call), names), content_type="application/xml")
 
