@@ -36,7 +36,7 @@ GONE = (DELETED, HARD_DELETED, UNMADE)
 
 _MOST_BYTES = 64 * 1024**2
 _UNMADE_FOR = 3600.0  # seconds after which nobody goes on with a create
-_MADE = re.compile(rf"\.?({re.escape(DEFINITION)}|{re.escape(ITEM_FILE)})(\.[0-9a-f]{{32}}\.tmp)?")
+_MADE = re.compile(rf"\.?({re.escape(DEFINITION)}|{re.escape(ITEM_FILE)})(\.[0-9a-f]{{12}}|\.[0-9a-f]{{32}}\.tmp)?")
 
 
 class RootFolder:

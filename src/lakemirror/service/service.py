@@ -49,7 +49,7 @@ from lakemirror.service.storage.handler import StorageEndpoint
 from lakemirror.service.storage.storage_answers import error_answer, finish_headers
 from lakemirror.service.under_way import CountingAuthenticator, UnderWay
 from lakemirror.storage import Place
-from lakemirror.storage.lease import RENEWED, Lease, holder_of
+from lakemirror.storage.lease import RENEWED, Lease
 from lakemirror.storage.place import capabilities_of
 
 log = logging.getLogger("lakemirror")
@@ -108,7 +108,7 @@ class Service:
         if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
             self._held.close()
             raise LakemirrorError("root-in-use", f"another lakemirror serves {root}")
-        self._lease = Lease(self.root / OWN_FOLDER, holder_of(self._own))
+        self._lease = Lease(self.root / OWN_FOLDER, self._own)
         self._lease.take()
         self.principals = Principals(self.root, options.state)
         self.tokens = Tokens(self._own / "keys", options.token_lifetime)

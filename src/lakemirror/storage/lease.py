@@ -28,10 +28,11 @@ _NAME = "serve.json"
 class Lease:
     """The right to serve an address. `held` is False once another process has it."""
 
-    def __init__(self, folder: Place, holder: str) -> None:
-        """`folder`: of the lease. `holder`: who asks; the same after a restart on the same machine."""
+    def __init__(self, folder: Place, own: Path) -> None:
+        """`own`: a folder on a disk that remembers who asks: a restart there does not wait."""
         self._at = folder / _NAME
-        self._holder = holder
+        self._own = own
+        self._holder = self._tag = ""
         self.held = True
         self._renewed = 0.0
 
@@ -41,6 +42,7 @@ class Lease:
         """
         if not isinstance(self._at, StorePath):
             return
+        self._holder = _holder_of(self._own)
         self._at.store.probe(f"{self._at.parent.key}/")
         deadline = time.monotonic() + LAPSES
         first = seen = self._at.store.head(self._at.key)
@@ -54,15 +56,17 @@ class Lease:
             put = self._at.store.create(self._at.key, self._content())
         if put is None:
             raise LakemirrorError("root-in-use", f"another lakemirror begins to serve {self._at.parent.parent}")
-        self._renewed = time.monotonic()
+        self._renewed, self._tag = time.monotonic(), put.tag
 
     def renew(self) -> bool:
         """False once another process has it. A store that does not answer is asked again at the next call."""
         if not isinstance(self._at, StorePath) or time.monotonic() - self._renewed < RENEWED:
             return self.held
         with contextlib.suppress(LakemirrorError):
-            if not self._at.store.replace(self._at.key, self._content()) and not self._is_ours():
+            put = self._at.store.put_over(self._at.key, self._content(), self._tag)
+            if put is None and not self._is_ours():
                 self.held = False
+            self._tag = put.tag if put is not None else self._tag
             self._renewed = time.monotonic()
         return self.held
 
@@ -79,13 +83,10 @@ class Lease:
     def _is_ours(self) -> bool:
         assert isinstance(self._at, StorePath)
         try:
-            data = self._at.store.read(self._at.key)
-            found = json.loads(data)
-            if found["holder"] != self._holder:
+            if json.loads(self._at.store.read(self._at.key))["holder"] != self._holder:
                 return False
-            self._at.store.cache.remember(
-                self._at.key, len(data), getattr(self._at.store.head(self._at.key), "tag", "")
-            )
+            entry = self._at.store.head(self._at.key)
+            self._tag = entry.tag if entry else ""
         except (FileNotFoundError, ValueError, LookupError, TypeError):
             return False
         return True
@@ -94,7 +95,7 @@ class Lease:
         return json.dumps({"holder": self._holder, "host": socket.gethostname(), "beat": uuid.uuid4().hex}).encode()
 
 
-def holder_of(folder: Path) -> str:
+def _holder_of(folder: Path) -> str:
     """Who a process with this folder is: the same after a restart."""
     name = folder / "holder"
     with contextlib.suppress(FileNotFoundError):
@@ -105,4 +106,4 @@ def holder_of(folder: Path) -> str:
     return made
 
 
-__all__ = ["LAPSES", "RENEWED", "Lease", "holder_of"]
+__all__ = ["LAPSES", "RENEWED", "Lease"]

@@ -216,7 +216,7 @@ def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
 
 
 __all__ = [
-    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids", "folders_in", "local_path",
-    "names_in", "opened", "place", "relative_to", "requests_sent", "served_files", "storage_errors", "storage_of",
-    "storage_unavailable", "written_here",
+    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids",
+    "folders_in", "local_path", "names_in", "opened", "place", "relative_to", "requests_sent", "served_files",
+    "storage_errors", "storage_of", "storage_unavailable", "written_here",
 ]  # fmt: skip

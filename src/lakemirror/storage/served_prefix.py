@@ -83,14 +83,14 @@ class ServedPrefix:
             return None if entry is None else found_of(entry)
         data = source.read_bytes()
         if expected is ANY:
-            written = self._store.put(key, data)
-        else:
-            tag = "" if expected is None else expected.etag
-            now = self._store.put_over(key, data, tag) if tag else self._store.create(key, data)
-            if now is None:
+            return found_of(self._store.put(key, data))
+        if expected is None:
+            if not self._store.put_new(key, data):
                 raise Changed
-            written = now
-        return found_of(written)
+            written = self._store.head(key)
+        elif (written := self._store.put_over(key, data, expected.etag)) is None:
+            raise Changed
+        return None if written is None else found_of(written)
 
     def move(self, source: str, target: str, expected: Expected, *, is_folder: bool) -> None:
         if is_folder:

@@ -261,6 +261,7 @@ class FolderRegistry:
         known = {each.id for workspace in self._workspaces.values() for each in workspace.databases.values()}
         entry = None if item is None else _entry(item, folder, held.entry)
         if entry is not None and entry.state in GONE:
+            held.inodes[folder] = (folder_id(folder), entry.id)
             if folder not in self._graves:
                 self._doomed.setdefault(entry.id, entry)
             return
