@@ -34,7 +34,8 @@ from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings
 from lakemirror.settings_spelling import setting_warnings, unknown_settings
-from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus, last_status
+from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
+from lakemirror.status_reader import last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 

@@ -23,7 +23,8 @@ from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import definition_etag
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.settings import DEFINITION
-from lakemirror.status import DatabaseStatus, last_status
+from lakemirror.status import DatabaseStatus
+from lakemirror.status_reader import last_status
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.place import storage_of
 
