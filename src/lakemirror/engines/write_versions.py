@@ -11,13 +11,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.bad_changes import changes_of, drop_written
+from lakemirror.engines.carrier import Carrier
 from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
 from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
@@ -33,33 +36,14 @@ from lakemirror.engines.row_work import (
     Target,
     TargetColumn,
 )
-from lakemirror.engines.unit_kernels import Kernel, changes_of, drop_written, names_of, typed, work_schema
+from lakemirror.engines.unit_kernels import names_of, typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
-from lakemirror.keys.find_keys import Search, find_keys, search_files
-from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
-
-
-class Carrier(Protocol):
-    """What this needs of an engine; as `Pipeline` has it."""
-
-    memory: int
-    index: KeyIndex | None
-
-    @property
-    def parallelism(self) -> int: ...
-
-    @property
-    def search(self) -> Search: ...
-
-    @property
-    def each(self) -> Each: ...
-
-    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
