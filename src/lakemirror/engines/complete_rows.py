@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.bad_changes import Bad
-from lakemirror.engines.carrier import Carrier
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.row_work import RowWork
+from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import read_given, read_values
 from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, data_units
 
 
 def completed(
-    engine: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, scratch: Path
+    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, scratch: Path
 ) -> tuple[Fills | FillRequest, int]:
     """What completes the inserted rows, and how many partial rows have no row of their key. Raises Bad for the first of
     these, unless they may become NULL. `scratch`: a folder for values that do not fit into memory."""
@@ -40,7 +40,7 @@ def completed(
 
 
 def _values(
-    engine: Carrier,
+    engine: UnitCarrier,
     work: RowWork,
     shared: Shared,
     held: HeldChanges | None,

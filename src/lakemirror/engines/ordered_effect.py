@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.carrier import Carrier
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets
 from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, RowWork
+from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
 from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
@@ -30,7 +30,7 @@ from lakemirror.storage.own_files import SPILLED, work_folder
 
 
 def ordered_effect(
-    pipeline: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
 ) -> NetEffect:
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
@@ -65,7 +65,7 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 
-def _found(pipeline: Carrier, work: RowWork, shared: Shared, changes: pa.Table) -> pa.Table:
+def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table) -> pa.Table:
     """The live rows of the table that have the keys of these changes, as of `with_places`."""
     none = no_old_rows(shared)
     if not work.candidates:
@@ -86,7 +86,9 @@ def _looked_up(work: RowWork, changes: pa.Table) -> pa.Table:
     return keys.take(whole_numbers(np.flatnonzero(np.asarray(changes[MARKER].combine_chunks()) != INSERT)))
 
 
-def _old_rows(pipeline: Carrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray]) -> Iterator[pa.Table]:
+def _old_rows(
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray]
+) -> Iterator[pa.Table]:
     """The live ones of these rows, as of `with_places`."""
     files = [TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)]
     units = data_units(files, pipeline.parallelism)
@@ -96,7 +98,7 @@ def _old_rows(pipeline: Carrier, work: RowWork, shared: Shared, rows: Mapping[in
 
 
 def _bucket_by_bucket(
-    pipeline: Carrier, work: RowWork, shared: Shared, changes: Spill, folder: Path
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: Spill, folder: Path
 ) -> Iterator[FoldedKeys]:
     """The net effect of the keys of each bucket. `changes`: keys of all changes, as of `read_keys`."""
     names = list(work.target.key_columns)

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import changes_of, drop_written
-from lakemirror.engines.carrier import Carrier
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
@@ -36,6 +35,7 @@ from lakemirror.engines.row_work import (
     Target,
     TargetColumn,
 )
+from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import names_of, typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
@@ -71,7 +71,7 @@ class Written:
 
 
 def write_versions(
-    engine: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
 ) -> RowResult:
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
@@ -133,7 +133,7 @@ def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
     return work.target, work.history.versioning, work.candidates
 
 
-def _look(engine: Carrier, shared: Shared) -> Look:
+def _look(engine: UnitCarrier, shared: Shared) -> Look:
     """Finds and reads rows with the units of an engine."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -204,7 +204,7 @@ def _with_times(shared: Shared, work: RowWork) -> Shared:
     return shared._replace(target=target, ordering=Ordering())
 
 
-def _times(engine: Carrier, work: RowWork, shared: Shared) -> np.ndarray:
+def _times(engine: UnitCarrier, work: RowWork, shared: Shared) -> np.ndarray:
     """The time of each change where there is no sequence: the source's, else its file's."""
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     if all(column.name != START_AT for column in reading.target.columns):
@@ -239,7 +239,7 @@ def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
 
 
 def _result(
-    engine: Carrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
+    engine: UnitCarrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
 ) -> RowResult:
     """What was done for all keys. In a table without deletion vectors, files are written without the rows that go."""
     gone: dict[int, list[np.ndarray]] = {}

@@ -19,7 +19,7 @@ from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 
 
-class Carrier(Protocol):
+class UnitCarrier(Protocol):
     """The part of a `Pipeline` that other modules of an apply use. `Pipeline` says what each means."""
 
     memory: int
