@@ -24,10 +24,10 @@ from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, da
 
 
 def completed(
-    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, scratch: Path
+    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect
 ) -> tuple[Fills | FillRequest, int]:
     """What completes the inserted rows, and how many partial rows have no row of their key. Raises Bad for the first of
-    these, unless they may become NULL. `scratch`: a folder for values that do not fit into memory."""
+    these, unless they may become NULL."""
     if effect.partial is None:
         return NO_FILLS.with_dead(effect.dead), 0
     newest = newest_rows(effect.found, work.candidates)
@@ -35,11 +35,11 @@ def completed(
     if len(missing) and not work.null_if_missing:
         bad = Bad(missing_row(work, int(missing[0])))
         raise bad if held is not None else engine.first_bad(work, shared, bad)
-    fills = _values(engine, work, shared, held, effect.partial, newest, scratch)
+    fills = engine.fills_of(work, shared, held, effect.partial, newest)
     return fills.with_dead(effect.dead), len(missing)
 
 
-def _values(
+def values_of(
     engine: UnitCarrier,
     work: RowWork,
     shared: Shared,
@@ -47,8 +47,8 @@ def _values(
     partial: PartialRows,
     newest: pa.Table,
     scratch: Path,
-) -> Fills | FillRequest:
-    """The values that inserted rows take from earlier changes and from the table, or what units read for them."""
+) -> Fills:
+    """The values that inserted rows take from earlier changes and from the table. `scratch`: as of `read_fills`."""
 
     def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
         touched = [TouchedFile(number, add, rows) for number, add, rows in files]
@@ -71,4 +71,4 @@ def _values(
     return read_fills(partial, newest, adds, old, given, engine.memory // 8, scratch)
 
 
-__all__ = ["completed"]
+__all__ = ["completed", "values_of"]

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import Bad, check_nulls, drop_written, named_errors
-from lakemirror.engines.complete_rows import completed
+from lakemirror.engines.complete_rows import completed, values_of
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
@@ -321,13 +321,19 @@ class Pipeline(ABC):
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
         """Completes the partial rows, then writes all."""
-        fills, missing = completed(self, work, shared, held, effect, self._scratch_of(work.target))
+        fills, missing = completed(self, work, shared, held, effect)
         if isinstance(fills, FillRequest):
             shared = shared._replace(changes=ChangeFiles(0, work.changes))
         elif held is not None:
             held = held.filled(fills) if fills.size <= self.memory // 8 else None
         result = self._write(work, shared, held, replace(effect, fills=fills), written)
         return replace(result, missing=missing)
+
+    def fills_of(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+    ) -> Fills | FillRequest:
+        """What inserted rows take from earlier changes and from the table, or what units read for them."""
+        return values_of(self, work, shared, held, partial, newest, self._scratch_of(work.target))
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

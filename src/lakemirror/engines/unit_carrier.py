@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.bad_changes import Bad
+from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
+from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.row_work import Action, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel
@@ -45,5 +48,9 @@ class UnitCarrier(Protocol):
     def fold_apart(self, work: RowWork, shared: Shared, *, must: bool = False) -> NetEffect | None: ...
 
     def keys_of(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]: ...
+
+    def fills_of(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+    ) -> Fills | FillRequest: ...
 
     def first_bad(self, work: RowWork, shared: Shared, bad: Bad) -> Bad: ...
