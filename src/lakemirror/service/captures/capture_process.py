@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.service.captures.capture_declaration import SECRETS, VARIABLE, CaptureDeclaration
 

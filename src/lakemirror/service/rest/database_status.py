@@ -12,7 +12,8 @@ from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition
-from lakemirror.status import DatabaseStatus, TableStatus, format_time, last_status
+from lakemirror.status import DatabaseStatus, TableStatus, format_time
+from lakemirror.status_reader import last_status
 from lakemirror.storage import LocalStorage
 
 
