@@ -18,9 +18,11 @@ from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
+from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Action, RowWork, Target
 from lakemirror.engines.units import Shared, TouchedFile, data_units
+from lakemirror.engines.write_versions import look_by
 from lakemirror.keys.find_keys import Numbered, find_keys
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
@@ -33,6 +35,7 @@ from lakemirror.storage.own_files import SPILLED, work_folder
 class Carrier(Protocol):
     """What this needs of a `Pipeline`, which says what each means."""
 
+    memory: int
     fold_memory: int
     index: KeyIndex | None
 
@@ -62,7 +65,7 @@ def ordered_effect(
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
         changes = _held_keys(work, held)
-        return combined(work, [_fold(work, changes, _found(pipeline, work, shared, changes))])
+        return combined(work, [_fold(pipeline, work, shared, changes, _found(pipeline, work, shared, changes))])
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -72,12 +75,17 @@ def ordered_effect(
             return combined(work, _bucket_by_bucket(pipeline, work, shared, keys, folder))
         if keys is None:
             return combined(work, [])
-        return combined(work, [_fold(work, keys, _found(pipeline, work, shared, keys))])
+        return combined(work, [_fold(pipeline, work, shared, keys, _found(pipeline, work, shared, keys))])
 
 
-def _fold(work: RowWork, changes: pa.Table, old: pa.Table) -> FoldedKeys:
-    assert work.ordering is not None
-    return fold_ordered(work.target, work.ordering, changes, old)
+def _fold(pipeline: Carrier, work: RowWork, shared: Shared, changes: pa.Table, old: pa.Table) -> FoldedKeys:
+    ordering = work.ordering
+    assert ordering is not None
+    remembered = None
+    if ordering.memory is not None:
+        keys = changes.select(list(work.target.key_columns))
+        remembered = earlier_deletes(ordering, keys, look_by(pipeline, shared))
+    return fold_ordered(work.target, ordering, changes, old, remembered)
 
 
 def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
@@ -142,7 +150,7 @@ def _bucket_by_bucket(
         for bucket in range(changes.buckets):
             its = changes.read(bucket)
             if its is not None:
-                yield _fold(work, its, old.read(bucket) or none)
+                yield _fold(pipeline, work, shared, its, old.read(bucket) or none)
 
 
 __all__ = ["ordered_effect"]
