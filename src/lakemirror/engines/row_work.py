@@ -27,11 +27,11 @@ Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
 NAMES = "__lakemirror_names__"
-SEQUENCE, DEAD = "__lakemirror_sequence__", "__lakemirror_dead__"
-PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD)
+SEQUENCE, DEAD, DIED = "__lakemirror_sequence__", "__lakemirror_dead__", "__lakemirror_died__"
+PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD, DIED)
 """Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, the columns
 that a partial row leaves out, the values of the sequence as a struct, and whether the table's row is a deleted one that
-is kept. A table's columns may not have these names (`schema_evolution`).
+is kept, and since when. A table's columns may not have these names (`schema_evolution`).
 """
 
 

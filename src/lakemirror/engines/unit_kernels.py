@@ -34,6 +34,7 @@ from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
 from lakemirror.engines.row_work import (
     DEAD,
+    DIED,
     FILE,
     MARKER,
     NAMES,
@@ -48,7 +49,7 @@ from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Share
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
-from lakemirror.landing_zone.reserved_columns import DELETED
+from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
@@ -350,11 +351,13 @@ def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:
     if ordering is None:
         return target.keys
     needed = {*ordering.sequence, *((DELETED,) if ordering.is_soft else ())} - set(target.key_columns)
+    if ordering.is_soft and ordering.sequence:
+        needed.add(DELETED_AT)
     return target.keys + tuple(column for column in target.columns if column.name in needed)
 
 
 def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) -> pa.Table:
-    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DEAD.
+    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DIED, DEAD.
 
     `old`: these rows, with `old_columns`. `rows`: their numbers.
     """
@@ -364,7 +367,11 @@ def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) ->
     table = table.append_column(ROW, whole_numbers(rows))
     if ordering is not None and ordering.sequence:
         table = table.append_column(SEQUENCE, sequence_of(old, ordering.sequence))
-    return table if ordering is None or not ordering.is_soft else table.append_column(DEAD, old[DELETED])
+    if ordering is None or not ordering.is_soft:
+        return table
+    if ordering.sequence:
+        table = table.append_column(DIED, old[DELETED_AT].cast(pa.timestamp("us", "UTC")))
+    return table.append_column(DEAD, old[DELETED])
 
 
 def no_old_rows(shared: Shared) -> pa.Table:

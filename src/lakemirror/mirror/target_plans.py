@@ -47,7 +47,7 @@ from lakemirror.mirror.planner import (
     row_work,
 )
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
-from lakemirror.mirror.table_log import HISTORY_PROPERTY, LogCache
+from lakemirror.mirror.table_log import HISTORY_PROPERTY, LATE_DAYS_PROPERTY, LogCache
 from lakemirror.mirror.table_rules import TableRules
 
 _LISTS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
@@ -196,16 +196,17 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     declared, is_versions, is_late = view.files.metadata, table.options.mode == SCD2, table.options.mode == LATE
     own = from_delta(before["schemaString"]) if before and not (is_late and view.is_recreated) else ()
     given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
+    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
     added: tuple[Column, ...] = _LATE if is_late else _CHANGES
     if is_versions:
         added = version_plans.bounds(declared.options.sequence, given, table.target)
     if is_late:
         needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
         given = [column for column in given if column.name.lower() in needed]
+        configuration[LATE_DAYS_PROPERTY] = str(declared.options.late_days)
         batch = batch._replace(files=())  # its partition folders are no folders of this table
     grown = {column.name: column for column in (*given, *added)}
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
     if is_versions:
         configuration = version_plans.configuration_of(
             configuration, table.options, declared.key_columns, columns, table.target
