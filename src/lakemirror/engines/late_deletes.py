@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.old_rows import sequence_of
 from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
-from lakemirror.engines.unit_kernels import changes_of, sequence_of, work_schema
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
