@@ -47,7 +47,7 @@ TICKS = "ticks"
 END = "the end"
 
 _ROWS_OF_SCALE = 100_000
-_SERVER = "fsync = on\nshared_buffers = 256MB\nmax_wal_size = 8GB\nwal_sender_timeout = 0\nautovacuum = off"
+SERVER = "fsync = on\nshared_buffers = 256MB\nmax_wal_size = 8GB\nwal_sender_timeout = 0\nautovacuum = off"
 _TICK = """\\set id random(1, {0})
 insert into ticks values (:id, clock_timestamp()) on conflict (id) do update set at = excluded.at;
 """
@@ -180,8 +180,8 @@ class Bench:
             run = self.lakemirror("run", "run", str(self.db), "--engine", "local")
             open_now.callback(run.end)
             execute(self.url, f"insert into {TICKS} values (0, clock_timestamp())")
-            before = self._position("before the stream")
-            run.wait(lambda: self._applied((TICKS,), before), "the load is applied")
+            before = self.position("before the stream")
+            run.wait(lambda: self.applied((TICKS,), before), "the load is applied")
             yield capture, run
 
     def stream(self, capture: Running) -> dict[str, Any]:
@@ -192,19 +192,19 @@ class Bench:
             alone.wait(lambda: alone.said("ready"), "Debezium alone begins")
             execute(self.url, "insert into pgbench_history (filler) values ('begun')")
             alone.wait(lambda: _ends_with(lines, "begun"), "Debezium alone follows")
-            self._position("before the backlog")
+            self.position("before the backlog")
             for each in (capture, alone):
                 each.send(signal.SIGSTOP)
             done = self.pgbench("-n", "-c", "4", "-t", str(self.size.transactions // 4))
             say(next(line for line in done.splitlines() if line.startswith("tps")))
-            position = self._position(END)
+            position = self.position(END)
             changes = self.size.transactions // 4 * 4 * PER_TRANSACTION
             with process.Peak(capture.pid) as peak:
                 begun = _released(capture)
                 cpu = capture.cpu()
                 landed = capture.wait(lambda: self._landed(TABLES, position), "the backlog is in files") - begun
                 cpu = capture.cpu() - cpu
-                applied = capture.wait(lambda: self._applied(TABLES, position), "the backlog is in Delta") - begun
+                applied = capture.wait(lambda: self.applied(TABLES, position), "the backlog is in Delta") - begun
             begun = _released(alone)
             peer = alone.wait(lambda: _ends_with(lines, END), "Debezium alone ends") - begun
         finally:
@@ -218,7 +218,7 @@ class Bench:
             "captureCpuMicrosecondsPerChange": round(cpu / changes * 1e6, 1), "memoryMiB": round(peak.bytes / 2**20),
         }  # fmt: skip
 
-    def _position(self, text: str) -> int:
+    def position(self, text: str) -> int:
         """A position in the log before one more transaction in each of the tables."""
         row = execute(self.url, "select (pg_current_wal_insert_lsn() - '0/0')::bigint")[0]
         changes = [f"update {table} set filler = '{text}' where {key} = 1" for table, key in KEYS.items()]
@@ -240,7 +240,7 @@ class Bench:
     def _landed(self, tables: tuple[str, ...], position: int) -> bool:
         return all(self._newest(table)[1] > position for table in tables)
 
-    def _applied(self, tables: tuple[str, ...], position: int) -> bool:
+    def applied(self, tables: tuple[str, ...], position: int) -> bool:
         from lakemirror.mirror.table_log import read_table_log
 
         for table in tables:
@@ -341,7 +341,7 @@ def main() -> None:
     given = parser.parse_args()
     process.hide_pandas()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    server = Postgres(_SERVER)
+    server = Postgres(SERVER)
     try:
         with tempfile.TemporaryDirectory(prefix="lakemirror-capture-") as place:
             measured(Bench(server, Path(place), SMALL if given.small else FULL), set(given.only or ()))

@@ -16,7 +16,7 @@ import lakemirror
 import lakemirror.spark
 from lakemirror import failpoints, publisher
 from lakemirror.cli import app
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 from lakemirror.publisher.capture.topics.topic_frames import debezium_to_landing
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.publisher.sql import publish_sql

@@ -24,6 +24,7 @@ import lakemirror
 
 PACKAGE = Path(lakemirror.__file__).parent
 MOST_LINES, MOST_PARAMETERS, MOST_FIELDS = 50, 7, 12
+MOST_OF_A_FILE = 400
 
 _REASON = re.compile(r"#\s*(\d+) fields: \S.*")
 """A comment beside `class`, which says why a dataclass has so many fields."""
@@ -50,12 +51,13 @@ class Way:
 class Size:
     """The size of the package. `code`: lines without imports, docstrings, comments and blank lines.
 
-    The lists name what is over a limit: `file:line name (count)`, files that import each other, names that occur twice.
-    A dataclass with the reason beside it, and a name in ONE_NAME_FOR_ONE_THING, are left out.
+    The lists name what is over a limit: `file (lines)`, `file:line name (count)`, files that import each other, names
+    that occur twice. A dataclass with the reason beside it, and a name in ONE_NAME_FOR_ONE_THING, are left out.
     """
 
     lines: int
     code: int
+    long_files: tuple[str, ...]
     long_functions: tuple[str, ...]
     many_parameters: tuple[str, ...]
     wide_records: tuple[str, ...]
@@ -129,7 +131,7 @@ def upsert_one_row(profile: Callable[[FrameType, str, object], None]) -> None:
 def size() -> Size:
     """The size of the package, and what is over the limits."""
     lines = code = 0
-    functions, parameters, records, names = [], [], [], Counter[str]()
+    files, functions, parameters, records, names = [], [], [], [], Counter[str]()
     uses: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -137,6 +139,8 @@ def size() -> Size:
         lines += text.count("\n")
         code += _code_lines(text, tree)
         place = path.relative_to(PACKAGE).as_posix()
+        if text.count("\n") > MOST_OF_A_FILE:
+            files.append(f"{place} ({text.count(chr(10))})")
         names[path.name] += path.name not in ("__init__.py", "__main__.py")
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -153,7 +157,8 @@ def size() -> Size:
                     records.append(f"{place}:{node.lineno} {node.name} ({fields})")
         uses[place] = set(_imported(tree))
     twice = tuple(sorted(name for name, count in names.items() if count > 1 and name not in ONE_NAME_FOR_ONE_THING))
-    return Size(lines, code, tuple(functions), tuple(parameters), tuple(records), tuple(_circles(uses)), twice)
+    over = (tuple(found) for found in (files, functions, parameters, records, _circles(uses)))
+    return Size(lines, code, *over, twice)
 
 
 def _code_lines(text: str, tree: ast.Module) -> int:
@@ -238,6 +243,7 @@ def main() -> None:
     print(f"  {measured.calls} calls, {measured.crossings} of them from file to file")
     print(f"lines: {counted.lines} (of them code: {counted.code})")
     for title, found in (
+        (f"files over {MOST_OF_A_FILE} lines", counted.long_files),
         (f"functions over {MOST_LINES} lines", counted.long_functions),
         (f"functions with more than {MOST_PARAMETERS} parameters", counted.many_parameters),
         (f"dataclasses with more than {MOST_FIELDS} fields", counted.wide_records),

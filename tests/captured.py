@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lakemirror import MirroredDatabase
+from tests.capture_process import CaptureProcess, follow_and_kill
 from tests.postgres import execute
-from tests.table_rows import read_table
 
 TABLES = {
     "one": ("id", "create table one (id int primary key, v text, n numeric(10, 2), long text)"),
@@ -24,80 +17,19 @@ TABLES = {
 }
 
 
-class Captured:
-    """A database with tables, and a capture of it that can be started, killed and waited for.
+class Captured(CaptureProcess):
+    """A PostgreSQL database with tables, and a capture of it."""
 
-    `address`: what the capture publishes to, with `environment` beside its own. `folder`: of the mirrored database,
-    where that is on this machine.
-    """
+    tables = tuple(TABLES)
 
     def __init__(self, url: str, folder: Path, log: Path, address: str = "", **environment: str) -> None:
-        self.url, self.db, self._log = url, folder, log
-        self.address = address or str(folder)
-        self.environment = environment
-        self.process: subprocess.Popen[bytes] | None = None
+        super().__init__(url, "public", folder, log, address, **environment)
         for _, statement in TABLES.values():
             execute(url, statement)
         execute(url, "alter table log replica identity full")
 
-    def start(self, *more: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "lakemirror.cli", "capture", self.address, "--from", self.url]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--insert-only", "public.log", *more], stdout=log, stderr=log,
-                env={**os.environ, **self.environment, **environment},
-            )  # fmt: skip
-
-    def end(self, number: int = signal.SIGKILL) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        return self.process.wait(60)
-
-    def close(self) -> None:
-        """Ends a capture that still runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.end()
-
-    def finish(self, *more: str) -> None:
-        """Everything that has happened so far is published, and applied."""
-        self.start("--once", *more)
-        assert self.process is not None
-        assert self.process.wait(180) == 0, self.said()
-        self.apply()
-
-    def apply(self) -> None:
-        """Everything that is published is applied."""
-        result = MirroredDatabase(self.db, engine="local").sync()
-        assert not result.failed, result.failed
-
-    def said(self) -> str:
-        return self._log.read_text(encoding="utf-8")
-
-    def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, self.said()
-            assert self.process is not None and self.process.poll() is None, self.said()
-            time.sleep(0.05)
-
-    def files(self, table: str) -> int:
-        """How many change files of a table there are that are not applied."""
-        return len(list((self.db / f"Files/LandingZone/public.schema/{table}").glob("0*.parquet")))
-
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """The rows of a mirrored table."""
-        return [tuple(row.values()) for row in read_table(self.db / "Tables/public" / table).to_pylist()]
-
-    def differs(self) -> str:
-        """The first table whose rows are not those of the source; empty where all are the same."""
-        for table in TABLES:
-            source = execute(self.url, f"select * from {table}")
-            if sorted(map(repr, source)) != sorted(map(repr, self.rows(table))):
-                return table
-        return ""
-
-    def assert_equal(self) -> None:
-        assert not self.differs()
+    def source_rows(self, table: str) -> list[tuple[Any, ...]]:
+        return execute(self.url, f"select * from {table}")
 
 
 def change(connection: Any, rng: random.Random, transactions: int) -> None:
@@ -138,28 +70,15 @@ def _change_one(connection: Any, rng: random.Random) -> None:
         connection.execute(f"update pairs a set x = x + 1000 where x < 5 and y = 'a' and {free}")
 
 
-def follow_and_kill(captured: Captured, seed: int, kills: int, restart: Callable[[], None] | None = None) -> None:
+def follow_and_kill_random(captured: Captured, seed: int, kills: int) -> None:
+    """Kills a capture so often while random changes are made; the tables must then equal the source."""
     import psycopg
 
     rng = random.Random(seed)
     print(f"seed {seed}")
     with psycopg.connect(captured.url, autocommit=True) as connection:
         connection.execute("insert into one select i, i, i, repeat('x', i) from generate_series(1, 300) i")
-        captured.start()
-        change(connection, rng, 40)
-        for _ in range(kills):
-            end = time.monotonic() + rng.uniform(1, 9)
-            while time.monotonic() < end:
-                change(connection, rng, 5)
-                time.sleep(0.02)
-            captured.end()
-            change(connection, rng, 10)
-            captured.start()
-        change(connection, rng, 60)
-        captured.end(signal.SIGTERM)
-        change(connection, rng, 5)
-    captured.finish()
-    captured.assert_equal()
+        follow_and_kill(captured, lambda count: change(connection, rng, count), rng, kills)
 
 
-__all__ = ["TABLES", "Captured", "change", "follow_and_kill"]
+__all__ = ["TABLES", "Captured", "change", "follow_and_kill_random"]

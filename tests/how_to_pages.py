@@ -24,7 +24,7 @@ ELSEWHERE = {  # pages whose examples another test runs
     "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
     "how-to/keep-history": "tests/unit/mirror/test_history_page.py",
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
-    "how-to/mirror-a-mariadb-database": "tests/capture/test_mariadb_page.py",
+    "how-to/mirror-a-mariadb-database": "tests/capture/test_capture_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",
     "how-to/share-tables": "tests/clients/test_sharing_client.py",
     "how-to/run-the-service": "tests/unit/service/test_deployment.py",

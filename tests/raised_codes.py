@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lakemirror import errors
+from lakemirror.error_codes import CODES
 from lakemirror.verify import finding
 
 ELSEWHERE: dict[str, str] = {}
@@ -56,7 +57,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword
     if exitstatus or chosen or config.option.collectonly or config.option.markexpr not in ("", "not full"):
         return
-    missing = sorted((errors.CODES.keys() | finding.KINDS.keys()) - _raised - ELSEWHERE.keys())
+    missing = sorted((CODES.keys() | finding.KINDS.keys()) - _raised - ELSEWHERE.keys())
     if missing:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:

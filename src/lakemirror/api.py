@@ -38,6 +38,7 @@ from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.settings_spelling import unknown_settings
+from lakemirror.status_reader import last_status
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
 
@@ -134,7 +135,7 @@ class MirroredDatabase:
         collected = _Collector(observer)
         executions = self._executions = self._executions or ExecutionLog(self.storage, self.settings)
         start_spark = partial(_start_spark, self.settings)
-        before = monitoring.last_status(self.storage)
+        before = last_status(self.storage)
         tables = TableStates(Recording(executions, collected), before.tables, self.settings.retry_limit)
         tables.maintained = executions.maintained
         scheduler = Scheduler(
@@ -311,7 +312,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     """The state of every table with these settings, now. `of_settings`: the warnings about them. `database-missing`."""
     require_zone(storage)
     zone = scan(storage)
-    stored = monitoring.last_status(storage)
+    stored = last_status(storage)
     last = {table.name: table for table in stored.tables}
     tables, now = [], time.time()
     for name, folder in zone.tables.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 from lakemirror.landing_zone.findings import REPORTED, Warned
 from lakemirror.status import TableStatus
 

@@ -1,8 +1,8 @@
-"""The status files of a mirrored database (contract section 11), written atomically, and read back.
+"""The status files of a mirrored database (contract section 11), written atomically.
 
-    DatabaseStatus ─▶ render ─▶ Files/Monitoring/replicator.json, tables.json ─▶ read_status ─▶ DatabaseStatus
+    DatabaseStatus ─▶ render ─▶ Files/Monitoring/replicator.json, tables.json
 
-`lakemirror status`, publishers and monitors read them. No table depends on them.
+`status_reader.py` reads them back; publishers and monitors read them too. No table depends on them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
     """Writes the files whose content changed. True if one changed. LakemirrorError `storage-unavailable`."""
     written = False
     for path, data in render(status).items():
-        if _read(storage, path) != data:
+        if stored_bytes(storage, path) != data:
             storage.write(path, data)
             written = True
     return written
@@ -184,37 +184,21 @@ def write_tables(storage: Storage, path: str, tables: tuple[TableStatus, ...]) -
     storage.write(path, _tables_text(DatabaseStatus("", tables=tables)))
 
 
-def read_tables(storage: Storage, path: str) -> tuple[TableStatus, ...]:
-    """The states of tables in such a file; empty if there is none, or it is invalid."""
-    rows = _parse(_read(storage, path)).get("tables")
-    return tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
-
-
-def read_status(storage: Storage) -> DatabaseStatus | None:
-    """The status in the files; None if there are none, or they are invalid."""
-    replicator, tables = _parse(_read(storage, REPLICATOR)), read_tables(storage, TABLES)
-    if not replicator and not tables:
-        return None
-    return DatabaseStatus(
-        **_fields(replicator, _OF_REPLICATOR, ""),
-        tables=tables,
-        warnings=_warnings(replicator),
-        process=_process(replicator.get("process")),
-    )
-
-
-def last_status(storage: Storage) -> DatabaseStatus:
-    """The status that the last process wrote; empty, with a warning if its files cannot be read."""
-    try:
-        return read_status(storage) or DatabaseStatus("Stopped")
-    except LakemirrorError as error:
-        unread = Warned("status-unreadable", f"the last status cannot be read: {error}", MONITORING)
-        return DatabaseStatus("Stopped", warnings=(unread,))
-
-
 def render(status: DatabaseStatus) -> dict[str, bytes]:
     """The files by path. The same status gives the same bytes, whatever the order of the tables."""
     return {TABLES: _tables_text(status), REPLICATOR: _dump(_replicator(status))}
+
+
+def stored_bytes(storage: Storage, path: str) -> bytes | None:
+    """What a status file holds; None if there is none, or it was not written by lakemirror."""
+    try:
+        return storage.read(path, MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except LakemirrorError as error:
+        if error.code in ("path-refused", "content-too-large"):
+            return None  # it is replaced if possible
+        raise
 
 
 def format_time(seconds: float | None) -> str:
@@ -308,7 +292,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
             "processedByte": table.processed_bytes,
             "lastSourceCommitTimeUtc": format_time(table.last_source_commit),
             "lastSyncTimeUtc": format_time(table.last_sync),
-            **{_METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))},
+            **{METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))},
         },
         "position": table.position,
         "pendingFiles": table.pending_files,
@@ -332,82 +316,15 @@ def target_rows(table: TableStatus) -> list[dict[str, Any]]:
     return [{**row, "name": f"{schema}{row['name']}"} for row in rows]
 
 
-def _targets(row: Mapping[str, Any], schema: str) -> tuple[TargetStatus, ...]:
-    """The history tables in a row of `tables.json`."""
-    found = row.get("targets")
-    rows = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    texts = {"name": "name", "mode": "mode", "status": "status", "error_code": "errorCode"}
-    targets = [TargetStatus(**_fields(each, texts, ""), **_fields(each, {"position": "position"}, 0)) for each in rows]
-    return tuple(
-        each._replace(name=each.name.removeprefix(f"{schema}.") if schema else each.name)
-        for each in targets
-        if each.mode != CURRENT
-    )
-
-
 def _warning_row(warned: Warned) -> dict[str, str]:
     return {**warned._asdict(), "since": format_time(warned.since or None)}
 
 
-_OF_REPLICATOR = {"status": "status", "error_code": "errorCode", "error_message": "errorMessage"}
-_TEXTS = {
-    **_OF_REPLICATOR, "id": "id", "table": "sourceTableName", "schema": "sourceSchemaName", "error_file": "errorFile",
-    "error_hint": "errorHint", "engine": "engine", "engine_reason": "engineReason",
-}  # fmt: skip
-_NUMBERS = {"position": "position", "pending_files": "pendingFiles"}
-_METRICS = {
+METRICS = {
     "processed_rows": "processedRowCount", "processed_bytes": "processedByte", "ignored_deletes": "ignoredDeletes",
     "late_changes": "lateChanges",
 }  # fmt: skip
 _LEFT_OUT = ("ignored_deletes", "late_changes")  # shown where there are any
-
-
-def _fields(row: Mapping[str, Any], members: Mapping[str, str], missing: Any) -> dict[str, Any]:
-    """The fields that these members of a JSON object hold; `missing` for one that is not there or of another type."""
-    found = {field: row.get(member) for field, member in members.items()}
-    return {field: value if type(value) is type(missing) else missing for field, value in found.items()}
-
-
-def _table(row: Mapping[str, Any]) -> TableStatus:
-    metrics = row.get("metrics")
-    metrics = metrics if isinstance(metrics, dict) else {}
-    waiting = row.get("waitingFor")
-    return TableStatus(
-        **_fields(row, _TEXTS, ""),
-        **_fields(row, _NUMBERS, 0),
-        **_fields(row, {"freshness": "freshnessSeconds"}, 0.0),
-        **_fields(metrics, _METRICS, 0),
-        last_source_commit=parse_time(metrics.get("lastSourceCommitTimeUtc")),
-        last_sync=parse_time(metrics.get("lastSyncTimeUtc")),
-        waiting_for=Waiting(**_fields(waiting, {"what": "what"}, ""), since=parse_time(waiting.get("since")) or 0.0)
-        if isinstance(waiting, dict)
-        else None,
-        warnings=_warnings(row),
-        oldest_pending=parse_time(row.get("oldestPendingTimeUtc")),
-        history=_targets(row, str(row.get("sourceSchemaName") or "")),
-    )
-
-
-def _process(found: Any) -> EngineProcess | None:
-    if not isinstance(found, dict):
-        return None
-    started, heartbeat = parse_time(found.get("startedTimeUtc")), parse_time(found.get("heartbeatTimeUtc"))
-    pid, host = found.get("pid"), found.get("host")
-    if started is None or heartbeat is None or type(pid) is not int or pid <= 0:
-        return None
-    return EngineProcess(pid, host if isinstance(host, str) else "", started, heartbeat)
-
-
-def _warnings(row: Mapping[str, Any]) -> tuple[Warned, ...]:
-    found = row.get("warnings")
-    if not isinstance(found, list):
-        return ()
-    names = {"code": "code", "message": "message", "file": "file"}
-    return tuple(
-        Warned(**_fields(each, names, ""), since=parse_time(each.get("since")) or 0.0)
-        for each in found
-        if isinstance(each, dict)
-    )
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:
@@ -415,27 +332,9 @@ def _dump(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
-def _read(storage: Storage, path: str) -> bytes | None:
-    try:
-        return storage.read(path, MOST_BYTES)
-    except FileNotFoundError:
-        return None
-    except LakemirrorError as error:
-        if error.code in ("path-refused", "content-too-large"):
-            return None  # not written by lakemirror: it is replaced if possible
-        raise
-
-
-def _parse(data: bytes | None) -> Mapping[str, Any]:
-    try:
-        found = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 __all__ = [
     "HEARTBEAT",
+    "METRICS",
     "MONITORING",
     "REPLICATOR",
     "STALE",
@@ -445,12 +344,10 @@ __all__ = [
     "EngineProcess",
     "TableStatus",
     "format_time",
-    "last_status",
     "parse_time",
-    "read_status",
-    "read_tables",
     "render",
     "rewrite_status",
+    "stored_bytes",
     "write_status",
     "write_tables",
 ]

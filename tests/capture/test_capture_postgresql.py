@@ -8,13 +8,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.captured import TABLES, Captured, follow_and_kill
+from tests.captured import TABLES, Captured, follow_and_kill_random
 from tests.postgres import Postgres, execute
-from tests.table_rows import read_table
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
@@ -35,18 +33,18 @@ def captured(postgres_server: Postgres, tmp_path: Path) -> Iterator[Captured]:
 
 
 def test_tables_equal_the_source_through_kills(captured: Captured) -> None:
-    follow_and_kill(captured, random.randrange(10**6), 2)
+    follow_and_kill_random(captured, random.randrange(10**6), 2)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_equal_the_source_through_many_kills(captured: Captured, seed: int) -> None:
-    follow_and_kill(captured, seed, 10)
+    follow_and_kill_random(captured, seed, 10)
 
 
 def test_what_happens_while_tables_are_followed(captured: Captured) -> None:
     """New tables, changed columns, a table that is made again, an update without a key: each table by itself."""
-    url, folder = captured.url, captured.db / "Files/LandingZone/public.schema"
+    url = captured.url
     execute(url, "insert into one values (1, 'a', 1, 'l')", "insert into log (v) values ('first')")
     captured.start()
     captured.wait(lambda: "following" in captured.said())
@@ -60,19 +58,18 @@ def test_what_happens_while_tables_are_followed(captured: Captured) -> None:
         "insert into added values (1, 'before')",
         "update log set v = 'changed'",
     )
-    captured.wait(lambda: (folder / "added/_capture.json").exists() and '"streaming"' in state(folder / "added"))
-    captured.wait(lambda: "stopped" in state(folder / "log"))
+    captured.wait(lambda: '"streaming"' in captured.state("added"))
+    captured.wait(lambda: "stopped" in captured.state("log"))
     execute(url, "insert into added values (2, 'behind')", "drop table pairs", TABLES["pairs"][1])
     execute(url, "insert into pairs values (1, 'a', 1)")
     captured.end()
     captured.finish()
-    tables = captured.db / "Tables/public"
-    assert [row["later"] for row in rows(tables / "one")] == [None, "new"]
-    assert [row["given"] for row in rows(tables / "two")] == [7]
-    assert [row["v"] for row in rows(tables / "added")] == ["before", "behind"]
-    assert [(row["x"], row["y"]) for row in rows(tables / "pairs")] == [(1, "a")]
-    assert [row["v"] for row in rows(tables / "log")] == ["first"]
-    assert "capture-no-key" in state(folder / "log")
+    assert [row["later"] for row in captured.found("one")] == [None, "new"]
+    assert [row["given"] for row in captured.found("two")] == [7]
+    assert [row["v"] for row in captured.found("added")] == ["before", "behind"]
+    assert [(row["x"], row["y"]) for row in captured.found("pairs")] == [(1, "a")]
+    assert [row["v"] for row in captured.found("log")] == ["first"]
+    assert "capture-no-key" in captured.state("log")
 
 
 def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> None:
@@ -105,12 +102,11 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
         "alter table parts attach partition part3 for values from (20) to (30)",
     )
     captured.finish()
-    tables = captured.db / "Tables/public"
-    assert [row["v"] for row in rows(tables / "one")] == ["other"]
-    assert [row["v"] for row in rows(tables / "other")] == ["one"]
-    assert [row["x"] for row in rows(tables / "pairs")] == [2]
-    assert [row["v"] for row in rows(tables / "two")] == [None]
-    assert [row["v"] for row in rows(tables / "parts")] == ["attached"]
+    assert [row["v"] for row in captured.found("one")] == ["other"]
+    assert [row["v"] for row in captured.found("other")] == ["one"]
+    assert [row["x"] for row in captured.found("pairs")] == [2]
+    assert [row["v"] for row in captured.found("two")] == [None]
+    assert [row["v"] for row in captured.found("parts")] == ["attached"]
     execute(
         url,
         "create table part4 partition of parts for values from (30) to (40)",
@@ -118,14 +114,14 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
     )
     captured.finish()
     assert captured.said().count("its partitions changed") == 1
-    assert [row["v"] for row in rows(tables / "parts")] == ["attached", "logged"]
+    assert [row["v"] for row in captured.found("parts")] == ["attached", "logged"]
     execute(
         url,
         "begin; create table part5 (like parts including all); insert into part5 values (41, 'in one transaction'); "
         "alter table parts attach partition part5 for values from (40) to (50); commit",
     )
     captured.finish()
-    assert [row["v"] for row in rows(tables / "parts")] == ["attached", "logged", "in one transaction"]
+    assert [row["v"] for row in captured.found("parts")] == ["attached", "logged", "in one transaction"]
 
 
 @pytest.mark.full
@@ -136,18 +132,17 @@ def test_a_table_that_was_refused_comes_back(captured: Captured) -> None:
     captured.finish()
     execute(url, "alter table two drop constraint two_pkey", "insert into two (id, v) values (2, 'not logged')")
     captured.finish()
-    folder = captured.db / "Files/LandingZone/public.schema/two"
-    assert "capture-no-key" in state(folder) and '"stopped"' in state(folder)
-    assert [row["v"] for row in rows(captured.db / "Tables/public/two")] == ["first"]
+    assert "capture-no-key" in captured.state("two") and '"stopped"' in captured.state("two")
+    assert [row["v"] for row in captured.found("two")] == ["first"]
     execute(url, "alter table two add primary key (id)", "delete from two where id = 1")
     captured.start()
-    captured.wait(lambda: (folder / "_capture.json").exists() and '"streaming"' in state(folder))
+    captured.wait(lambda: '"streaming"' in captured.state("two"))
     execute(url, "alter table two drop constraint two_pkey")
     captured.end(signal.SIGTERM)
     execute(url, "alter table two add primary key (id)", "insert into two (id) values (3)")
     captured.finish()
     captured.assert_equal()
-    assert "capture-no-key" not in state(folder)
+    assert "capture-no-key" not in captured.state("two")
 
 
 @pytest.mark.full
@@ -164,18 +159,9 @@ def test_a_row_that_is_read_again(captured: Captured) -> None:
     captured.finish("--infinite", "null")
     execute(url, "update dated set id = 10 where id = 1", "update dated set id = 20 where id = 2")
     captured.finish("--infinite", "null")
-    found = rows(captured.db / "Tables/public/dated")
+    found = captured.found("dated")
     assert [found[0][name] for name in ("id", "d", "at", "n")] == [10, None, None, None]
     assert len(found[0]["long"]) == 9000 and found[1]["id"] == 20
-
-
-def state(folder: Path) -> str:
-    return (folder / "_capture.json").read_text(encoding="utf-8")
-
-
-def rows(table: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_table(table).to_pylist()
-    return sorted(found, key=lambda row: str(list(row.values())[:2]))
 
 
 @pytest.mark.full
@@ -229,7 +215,7 @@ def test_a_source_and_a_landing_zone_that_fail(tmp_path: Path, postgres_server: 
         server.restart()
         execute(captured.url, "update one set v = 'behind' where id > 100")
         captured.wait(lambda: captured.files("one") >= 3)
-        folder = captured.db / "Files/LandingZone/public.schema/two"
+        folder = captured.folder("two")
         moved = folder.with_name("_moved")
         folder.rename(moved)
         folder.write_text("in the way")

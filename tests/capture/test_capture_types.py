@@ -15,15 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.postgres import Postgres, execute
+from tests.postgres_types import TYPES
 
 RECORDED = json.loads((Path(__file__).parents[1] / "unit/capture/recorded_events.json").read_text("utf-8"))
-TYPES = (
-    "create extension citext", "create extension hstore", "create extension ltree",
-    "create type mood as enum ('fine', 'bad')", "create type place as (x int, name text)",
-    "create type dates as (d date, i interval, t timestamptz, n numeric)", "create domain rate as numeric(5,2)",
-    "create domain rates as rate", "create domain dtags as text[]", "create domain dint as int",
-    "create domain moods as mood[]",
-)  # fmt: skip
 REFUSED_TYPES = ("time[]", "timetz[]", "varbit", "place[]", "rate[]", "hstore[]", "bit(3)[]")
 REFUSED_VALUES = ("infinity", "10000-01-01", "294000-01-01", "BC'", "array[[")
 SETTINGS = {

@@ -61,6 +61,7 @@ def test_the_four_balances_agree_at_every_cut(postgres_server: Postgres, tmp_pat
     postgres = postgres_server
     chance, url = random.Random(1), postgres.database()
     assert pgbench(postgres, url, "-i", "-q", "-s", "1").wait(120) == 0
+    postgres.execute("alter table pgbench_history replica identity full", database=url.rpartition("/")[2])
     work = pgbench(postgres, url, "-c", "3", "-R", "150", "-T", str(rounds(25, 60)), "-n")
     running = {"capture": capture(tmp_path, url)}
     while not (tmp_path / "Files/LandingZone").is_dir():

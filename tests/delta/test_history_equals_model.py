@@ -25,4 +25,4 @@ SLOW: dict[str, Any] = {
 @given(data=st.data())
 def test_tables_by_spark(spark: Any, sequence: str, deletes: str, history: Any, data: Any) -> None:
     story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
-    play(story, spark=spark, engine="spark")
+    play(story, spark=spark, engine="spark", spark_from_bytes=data.draw(st.sampled_from([0, 1])))  # 1: tasks do all

@@ -29,7 +29,8 @@ from tests.soak.spark_writer import SparkWriter
 from tests.soak.world import World
 
 from lakemirror import MirroredDatabase, failpoints
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakemirror.errors import CODES, LakemirrorError, SetupError, TableError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError, SetupError, TableError
 
 
 def test_an_error_says_code_sentence_and_hint() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.advice import hints, said, wrong, wrong_settings
 
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 
 
 def test_every_command_option_and_document_that_is_named_is_there() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from lakemirror import failpoints
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings, parse_definition, resolve
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,11 +20,11 @@ from lakemirror.status import (
     TableStatus,
     format_time,
     parse_time,
-    read_status,
     render,
     rewrite_status,
     write_status,
 )
+from lakemirror.status_reader import read_status
 from lakemirror.storage import LocalStorage
 
 SYNCED = 1747699344.2389983

@@ -83,7 +83,7 @@ def _metrics(opened: MirroredDatabase, name: str) -> Callable[[], tuple[bytes, s
     except ImportError as error:
         raise LakemirrorError("service-extra-missing", "--listen needs prometheus-client") from error
     from lakemirror import __version__
-    from lakemirror.status import last_status
+    from lakemirror.status_reader import last_status
     from lakemirror.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics
 
     registry = CollectorRegistry()

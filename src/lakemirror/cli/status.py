@@ -125,7 +125,7 @@ def _warning(warned: Warned) -> str:
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
     from lakemirror.api import MirroredDatabase
-    from lakemirror.status import last_status
+    from lakemirror.status_reader import last_status
     from lakemirror.storage.place import storage_of
 
     try:

@@ -46,7 +46,7 @@ def sync(
     """
     with importing():
         from lakemirror.api import MirroredDatabase
-        from lakemirror.status import last_status
+        from lakemirror.status_reader import last_status
 
     log_to_stderr(verbose)
     require(database)

@@ -60,7 +60,7 @@ _TYPES = {
 
 
 class Unsupported(NamedTuple):
-    """Why a commit cannot be made. `feature`: the feature that prevents it, or ''. `code`: from `errors.CODES`."""
+    """Why a commit cannot be made. `feature`: the feature that prevents it, or ''. `code`: from `error_codes.CODES`."""
 
     reason: str
     feature: str = ""

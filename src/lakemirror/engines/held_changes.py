@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.engines.bad_changes import changes_of
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import Fills
 from lakemirror.engines.kernels.read import read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
-from lakemirror.engines.unit_kernels import changes_of, names_of, work_schema
+from lakemirror.engines.unit_kernels import names_of
 from lakemirror.engines.units import Shared
 from lakemirror.keys.key_index import Each
 from lakemirror.keys.key_values import whole_numbers

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lakemirror.engines.bad_changes import named_errors
 from lakemirror.engines.held_changes import HeldChanges, TooMuch
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.write import ROWS_A_GROUP, SIZES, FileSizes
 from lakemirror.engines.pipeline import Pipeline
 from lakemirror.engines.row_work import Action, RewriteWork, RowWork, Target
-from lakemirror.engines.unit_kernels import Kernel, named_errors
+from lakemirror.engines.unit_kernels import Kernel
 from lakemirror.engines.units import Shared
 from lakemirror.keys.find_keys import Numbered, search_files
 from lakemirror.keys.key_index import KeyIndex

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import live_of
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
-from lakemirror.engines.unit_kernels import work_schema
 from lakemirror.engines.units import KEPT, UPDATE, TouchedFile
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.spill import Spill

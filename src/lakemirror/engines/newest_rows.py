@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import version_in
+from lakemirror.engines.bad_changes import place_of
 from lakemirror.engines.kernels.partial_rows import FIRST, PartialRows
 from lakemirror.engines.row_work import FILE, ROW, Action, RowWork
-from lakemirror.engines.unit_kernels import place_of
 from lakemirror.errors import Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.row_markers import UNCHANGED

@@ -7,9 +7,8 @@ What does not fit into memory is folded bucket by bucket of keys; an engine may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,45 +18,19 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets
-from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Action, RowWork, Target
+from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
+from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, RowWork
+from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
-from lakemirror.keys.find_keys import Numbered, find_keys
-from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.own_files import SPILLED, work_folder
 
 
-class Carrier(Protocol):
-    """What this needs of a `Pipeline`, which says what each means."""
-
-    fold_memory: int
-    index: KeyIndex | None
-
-    @property
-    def parallelism(self) -> int: ...
-
-    def carry(self, step: str, kernel: unit_kernels.Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
-
-    def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]: ...
-
-    def search(
-        self, files: Sequence[Numbered], target: Target, wanted: WantedKeys
-    ) -> Iterable[tuple[int, np.ndarray]]: ...
-
-    def search_spilled(
-        self, candidates: Sequence[Action], target: Target, deletes: Spill
-    ) -> Mapping[int, np.ndarray]: ...
-
-    def fold_apart(self, work: RowWork, shared: Shared, *, must: bool = False) -> NetEffect | None: ...
-
-    def keys_of(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]: ...
-
-
 def ordered_effect(
-    pipeline: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
 ) -> NetEffect:
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
@@ -88,13 +61,13 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     table = table.append_column(MARKER, pa.array(markers))
     if work.ordering.sequence:
         rows = held.columns(work.ordering.sequence)
-        table = table.append_column(SEQUENCE, unit_kernels.sequence_of(rows, work.ordering.sequence))
+        table = table.append_column(SEQUENCE, sequence_of(rows, work.ordering.sequence))
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 
-def _found(pipeline: Carrier, work: RowWork, shared: Shared, changes: pa.Table) -> pa.Table:
+def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table) -> pa.Table:
     """The live rows of the table that have the keys of these changes, as of `with_places`."""
-    none = unit_kernels.no_old_rows(shared)
+    none = no_old_rows(shared)
     if not work.candidates:
         return none
     wanted = _looked_up(work, changes)
@@ -113,17 +86,19 @@ def _looked_up(work: RowWork, changes: pa.Table) -> pa.Table:
     return keys.take(whole_numbers(np.flatnonzero(np.asarray(changes[MARKER].combine_chunks()) != INSERT)))
 
 
-def _old_rows(pipeline: Carrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray]) -> Iterator[pa.Table]:
+def _old_rows(
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray]
+) -> Iterator[pa.Table]:
     """The live ones of these rows, as of `with_places`."""
     files = [TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)]
     units = data_units(files, pipeline.parallelism)
     for found in pipeline.carry("read deleted keys", unit_kernels.read_old_keys, shared, units) if units else ():
         for number, live, old in found:
-            yield unit_kernels.with_places(shared, old, number, live)
+            yield with_places(shared, old, number, live)
 
 
 def _bucket_by_bucket(
-    pipeline: Carrier, work: RowWork, shared: Shared, changes: Spill, folder: Path
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: Spill, folder: Path
 ) -> Iterator[FoldedKeys]:
     """The net effect of the keys of each bucket. `changes`: keys of all changes, as of `read_keys`."""
     names = list(work.target.key_columns)
@@ -138,7 +113,7 @@ def _bucket_by_bucket(
     with Spill(folder, changes.buckets, names) as old:
         for table in _old_rows(pipeline, work, shared, rows):
             old.add(table)
-        none = unit_kernels.no_old_rows(shared)
+        none = no_old_rows(shared)
         for bucket in range(changes.buckets):
             its = changes.read(bucket)
             if its is not None:

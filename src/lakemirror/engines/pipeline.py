@@ -23,19 +23,19 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.bad_changes import Bad, check_nulls, drop_written, named_errors
+from lakemirror.engines.complete_rows import completed, values_of
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
-from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.ordered_effect import ordered_effect
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
-from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, drop_written, named_errors, new_rows
+from lakemirror.engines.unit_kernels import Kernel, new_rows
 from lakemirror.engines.units import (
-    KEPT,
     UPDATE,
     ChangeFiles,
     DataFiles,
@@ -321,50 +321,19 @@ class Pipeline(ABC):
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
         """Completes the partial rows, then writes all."""
-        missing = np.zeros(0, np.int64)
-        fills: Fills | FillRequest = NO_FILLS
-        if effect.partial is not None:
-            newest = newest_rows(effect.found, work.candidates)
-            missing = missing_rows(effect.partial, newest)
-            if len(missing) and not work.null_if_missing:
-                bad = Bad(missing_row(work, int(missing[0])))
-                raise bad if held is not None else self.first_bad(work, shared, bad)
-            fills = self.fills_of(work, shared, held, effect.partial, newest)
-        fills = fills.with_dead(effect.dead)
+        fills, missing = completed(self, work, shared, held, effect)
         if isinstance(fills, FillRequest):
             shared = shared._replace(changes=ChangeFiles(0, work.changes))
         elif held is not None:
             held = held.filled(fills) if fills.size <= self.memory // 8 else None
         result = self._write(work, shared, held, replace(effect, fills=fills), written)
-        return replace(result, missing=len(missing))
+        return replace(result, missing=missing)
 
     def fills_of(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
     ) -> Fills | FillRequest:
-        """The values that inserted rows take from earlier changes and from the table, or what units read for them."""
-
-        def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
-            touched = [TouchedFile(number, add, rows) for number, add, rows in files]
-            units, its = data_units(touched, self.parallelism), shared._replace(names=tuple(names))
-            yield from self.carry("read unchanged values", unit_kernels.read_values, its, units)
-
-        def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
-            if held is not None:
-                yield held.rows(positions).select(list(names))
-                return
-            flags = np.zeros(work.rows, np.uint8)
-            flags[positions] = KEPT
-            units, its = (
-                change_units(work, flags, self.parallelism, self.unit_bytes),
-                shared._replace(names=tuple(names)),
-            )
-            try:
-                yield from self.carry("read values of changes", unit_kernels.read_given, its, units)
-            except Bad as bad:
-                raise self.first_bad(work, shared, bad) from bad
-
-        adds = dict(enumerate(work.candidates))
-        return read_fills(partial, newest, adds, old, given, self.memory // 8, self._scratch_of(work.target))
+        """What inserted rows take from earlier changes and from the table, or what units read for them."""
+        return values_of(self, work, shared, held, partial, newest, self._scratch_of(work.target))
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

@@ -8,12 +8,11 @@
     write_held     rows in memory ─▶ data files                feed_held      both ─▶ change feed
     write_changes  change files ─▶ data files of a table of changes
 
-All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `Bad`.
+All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `bad_changes.Bad`.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,33 +21,27 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
+from lakemirror.engines.bad_changes import changes_of, check_nulls, drop_written
 from lakemirror.engines.kernels.change_rows import logged, origin_of
-from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import share_of
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of, live_rows
-from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
+from lakemirror.engines.old_rows import old_columns, sequence_of
 from lakemirror.engines.row_work import (
-    DEAD,
-    FILE,
     MARKER,
     NAMES,
     ROW,
     SEQUENCE,
     Action,
-    ChangeUnit,
     Target,
-    TargetColumn,
 )
 from lakemirror.engines.units import KEPT, UPDATE, ChangeFiles, DataFiles, Shared, TouchedFile
-from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.look_up import find, read_footer, row_groups
-from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
@@ -306,26 +299,6 @@ def typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.Reco
 # What kernels and engines use
 
 
-class Bad(Exception):
-    """Ends the work of an engine: a change file cannot be applied."""
-
-    def __init__(self, rejected: Rejected) -> None:
-        super().__init__(rejected.message)
-        self.rejected = rejected
-
-
-def changes_of(
-    unit: ChangeUnit, shared: Shared, columns: Sequence[str] | None = None, *, encoded: bool = False,
-    waits: bool = False,
-) -> Iterator[Changes]:  # fmt: skip
-    """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
-    for changes in read_changes(unit, shared, columns=columns, encoded=encoded, waits=waits):
-        if isinstance(changes, Rejected):
-            raise Bad(changes)
-        yield changes
-        del changes  # before the next rows are decoded
-
-
 def as_upserts(markers: np.ndarray) -> np.ndarray:
     """The markers, with upserts in place of inserts."""
     return np.where(markers == INSERT, UPSERT, markers).astype(np.int8)
@@ -336,99 +309,8 @@ def names_of(changes: Changes) -> pa.Array:
     return pa.nulls(len(changes.marker), pa.string()) if changes.unchanged is None else changes.unchanged
 
 
-def sequence_of(rows: pa.Table, sequence: Sequence[str]) -> pa.ChunkedArray:
-    """The values of the sequence of each row, as a struct."""
-    parts = [rows[name].combine_chunks() for name in sequence]
-    plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
-    return pa.chunked_array([pa.StructArray.from_arrays(plain, [f"{place}" for place in range(len(plain))])])
-
-
-def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:
-    """The columns of the table's rows that a fold needs: the keys, and what options of deletes and order ask for."""
-    target, ordering = shared.target, shared.ordering
-    if ordering is None:
-        return target.keys
-    needed = {*ordering.sequence, *((DELETED,) if ordering.is_soft else ())} - set(target.key_columns)
-    return target.keys + tuple(column for column in target.columns if column.name in needed)
-
-
-def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) -> pa.Table:
-    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DEAD.
-
-    `old`: these rows, with `old_columns`. `rows`: their numbers.
-    """
-    ordering = shared.ordering
-    table = old.select(list(shared.target.key_columns))
-    table = table.append_column(FILE, pa.array(np.full(len(rows), number, np.int32)))
-    table = table.append_column(ROW, whole_numbers(rows))
-    if ordering is not None and ordering.sequence:
-        table = table.append_column(SEQUENCE, sequence_of(old, ordering.sequence))
-    return table if ordering is None or not ordering.is_soft else table.append_column(DEAD, old[DELETED])
-
-
-def no_old_rows(shared: Shared) -> pa.Table:
-    """No rows of the table, with the columns of `with_places`."""
-    none = work_schema(shared.target, old_columns(shared)).empty_table()
-    return with_places(shared, none, 0, np.zeros(0, np.int64))
-
-
-def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:
-    """Raises Bad for the first row with NULL in a NOT NULL column.
-
-    `positions`: of the rows among all changes of these files, ascending; None: `rows` are all changes.
-    """
-    nulls = [
-        (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
-        for column in target.columns
-        if not column.nullable and (values := rows[column.name]).null_count
-    ]
-    if not nulls:
-        return
-    row, name = min(nulls, key=lambda null: null[0])
-    raise Bad(null_row(*place_of(files, row if positions is None else int(positions[row])), name))
-
-
-def place_of(files: Sequence[ChangeUnit], position: int) -> tuple[str, int]:
-    """The name of the file that has the change at this position among the changes of all files, and its row, from 1."""
-    begins = np.cumsum([0, *(file.rows for file in files)])
-    index = int(np.searchsorted(begins, position, "right")) - 1
-    return files[index].name, files[index].first_row + position - int(begins[index]) + 1
-
-
-def null_row(file: str, row: int, column: str) -> Rejected:
-    """The error of a row with NULL in a NOT NULL column. `row` counts from 1."""
-    message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
-    return Rejected("constraint-violated", message, file, row, column)
-
-
-def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:
-    """The Arrow schema of these columns of the table (None: all columns)."""
-    chosen = target.columns if columns is None else columns
-    return pa.schema([(column.name, arrow_type(column.type)) for column in chosen])
-
-
 def counted(add: Action) -> int:
     """The number of live rows according to the statistics of an `add` action; 0 if they do not say."""
     rows = record_count(add) or 0
     vector = add.get("deletionVector")
     return max(0, rows - (vector["cardinality"] if vector else 0))
-
-
-def drop_written(table: str, written: Sequence[Action]) -> None:
-    """Removes files that an attempt has written, as far as possible."""
-    for action in written:
-        with contextlib.suppress(OSError, LakemirrorError):
-            data_file(table, action["path"]).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def named_errors(table: str) -> Iterator[None]:
-    """Turns errors about the table's files into errors with a code."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
-    except (pa.ArrowException, ValueError) as error:
-        raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
-    except OSError as error:
-        raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error

@@ -11,13 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.bad_changes import changes_of, drop_written
 from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
 from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
@@ -33,33 +35,15 @@ from lakemirror.engines.row_work import (
     Target,
     TargetColumn,
 )
-from lakemirror.engines.unit_kernels import Kernel, changes_of, drop_written, names_of, typed, work_schema
+from lakemirror.engines.unit_carrier import UnitCarrier
+from lakemirror.engines.unit_kernels import names_of, typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
-from lakemirror.keys.find_keys import Search, find_keys, search_files
-from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
-
-
-class Carrier(Protocol):
-    """What this needs of an engine; as `Pipeline` has it."""
-
-    memory: int
-    index: KeyIndex | None
-
-    @property
-    def parallelism(self) -> int: ...
-
-    @property
-    def search(self) -> Search: ...
-
-    @property
-    def each(self) -> Each: ...
-
-    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +71,7 @@ class Written:
 
 
 def write_versions(
-    engine: Carrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
+    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
 ) -> RowResult:
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
@@ -148,7 +132,7 @@ def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
     return work.target, work.history.versioning, work.candidates
 
 
-def _look(engine: Carrier, shared: Shared) -> Look:
+def _look(engine: UnitCarrier, shared: Shared) -> Look:
     """Finds and reads rows with the units of an engine."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -219,7 +203,7 @@ def _with_times(shared: Shared, work: RowWork) -> Shared:
     return shared._replace(target=target, ordering=Ordering())
 
 
-def _times(engine: Carrier, work: RowWork, shared: Shared) -> np.ndarray:
+def _times(engine: UnitCarrier, work: RowWork, shared: Shared) -> np.ndarray:
     """The time of each change where there is no sequence: the source's, else its file's."""
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     if all(column.name != START_AT for column in reading.target.columns):
@@ -254,7 +238,7 @@ def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
 
 
 def _result(
-    engine: Carrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
+    engine: UnitCarrier, work: RowWork, shared: Shared, done: Sequence[Written], written: list[Action]
 ) -> RowResult:
     """What was done for all keys. In a table without deletion vectors, files are written without the rows that go."""
     gone: dict[int, list[np.ndarray]] = {}

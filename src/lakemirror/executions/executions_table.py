@@ -114,7 +114,7 @@ def read(table: str, since: float = 0.0, columns: Sequence[str] = tuple(_COLUMNS
             return pa.table({name: pa.array([], _COLUMNS[name][1]) for name in columns}), None
         try:
             return pa.concat_tables(_parts(snapshot, since, columns)), snapshot
-        except FileNotFoundError:  # merged meanwhile, and removed a day later
+        except FileNotFoundError:  # merged meanwhile, and removed hours later
             if tries == _RACES - 1:
                 raise
     raise AssertionError

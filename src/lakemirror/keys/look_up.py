@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -27,8 +26,6 @@ from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, bound, is_among, is_number, numbers_of
-from lakemirror.parquet.page_index import PagesOfFile, has_page_index, pages_of_file
-from lakemirror.storage.place import read_pieces
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
@@ -315,18 +312,6 @@ def keys_at(group: RowGroup, target: Target, version: object, places: np.ndarray
         whole = whole_numbers(kept.numbers_at(places))
         return pa.table({name: whole.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else whole.cast(kind)})
     return kept.rename_columns([column.name for column in target.keys]).take(whole_numbers(places))
-
-
-def kept_pages(file: DataFile, version: object, footer: pq.FileMetaData) -> PagesOfFile | None:
-    """Where the pages of a data file are, from the cache or its page index; None if it has none that can be used."""
-    name = "pages", file.place, version
-    kept = LATELY_READ.get(name)
-    if isinstance(kept, PagesOfFile):
-        return kept
-    found = pages_of_file(footer, partial(read_pieces, file.place)) if has_page_index(footer) else None
-    if found is not None:
-        LATELY_READ.put(name, found)
-    return found
 
 
 def version_of(add: Action) -> object:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles
 from lakemirror.landing_zone.zone import PROCESSED, QUARANTINED, TableFolder
-from lakemirror.storage import Entry, Storage
+from lakemirror.storage import Entry, Storage, place
+from lakemirror.storage.durable import sync_each
 
 REASON_SUFFIX = ".error.json"
 
@@ -73,6 +74,21 @@ def archive(
             moved.append((entry.path, target))
             failpoints.reach("retire.between-moves")
     return moved
+
+
+def sync_moves(storage: Storage, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
+    """Syncs the folders that received files, then those that lost them: after a power cut each file is in at least one.
+
+    `moved`: as from `archive`.
+    """
+    home = folder.name.folder
+    into = {target.rpartition("/")[0] for _, target in moved}
+    for inner in sorted(into):
+        while (inner := inner.rpartition("/")[0]) != home:
+            into.add(inner)
+    left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
+    for paths in (into, left):
+        sync_each(place(storage.uri(path)) for path in sorted(paths, reverse=True))
 
 
 def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: LakemirrorError) -> str | None:

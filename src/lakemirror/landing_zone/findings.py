@@ -2,8 +2,9 @@
 
     found by a look + those of the looks before ─▶ lasting ─▶ what the status shows (contract section 11)
 
-A finding has a code, a severity, a place and an advice. An error stops its table (its code is in `errors.CODES`), a
-warning does not, an advice is about cost. A warning about a state stays as long as it; one about an event for a day.
+A finding has a code, a severity, a place and an advice. An error stops its table, and its code is in
+`error_codes.CODES`; a warning does not, an advice is about cost. A warning about a state stays as long as it; one about
+an event for a day.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 
 EVENTS = frozenset({"already-applied", "changed-by-others", "marker-lost"})
 """The codes of warnings about an event. All others are about a state: they go when a look does not find it any more."""
@@ -91,7 +93,7 @@ def _key(warned: Warned) -> tuple[str, str, str]:
 
 Severity = Literal["error", "warning", "advice"]
 
-# Beside the codes of errors.py: what is reported and never fatal, with the edit that helps.
+# Beside the codes of error_codes.py: what is reported and never fatal, with the edit that helps.
 REPORTED: dict[str, tuple[Severity, str]] = {
     # the landing zone
     "folder-skipped": (

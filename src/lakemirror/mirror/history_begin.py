@@ -7,6 +7,7 @@ From then on both have the same files. What a table lacks because its option was
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from lakemirror.delta import commit as delta
@@ -22,13 +23,26 @@ from lakemirror.mirror.first_versions import first_versions
 from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.open_versions import changed_moment, open_versions_as
+from lakemirror.mirror.open_versions import changed_moment, end_open, open_versions_as
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.mirror.target_plans import history_metadata, view_of
 
 _MOST_NOTES = 50
+
+
+def prepare(view: View, current: Base, base_of: Callable[[HistoryTable], Base], rules: TableRules) -> bool:
+    """Makes the commits that history tables need before changes are applied; False if they need none.
+
+    Tables begin; or open versions end, of a folder that was there before. `base_of` reads a history table. Errors as in
+    `begin`."""
+    for table in view.to_begin:
+        begin(view, current, base_of(table), rules)
+    if view.to_begin:
+        return True
+    earlier = [each for each in view.history if each.is_of_earlier and each.options.mode == SCD2]
+    return bool(view.pending.files) and any(end_open(view, base_of(each), rules.durability) for each in earlier)
 
 
 def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
@@ -103,4 +117,4 @@ def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
     return replace(first, notes=notes)
 
 
-__all__ = ["begin"]
+__all__ = ["prepare"]

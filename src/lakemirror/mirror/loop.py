@@ -25,6 +25,7 @@ from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
 from lakemirror.mirror.declared_readers import DeclaredReaders
+from lakemirror.mirror.followed_settings import FollowedSettings
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
@@ -33,8 +34,9 @@ from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings
-from lakemirror.settings_spelling import setting_warnings, unknown_settings
-from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus, last_status
+from lakemirror.settings_spelling import unknown_settings
+from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
+from lakemirror.status_reader import last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -96,20 +98,16 @@ class Runner:
         """
         from lakemirror.mirror.idle_time import IdleTime  # here, since a single pass does not need it
 
-        self.settings = resolve()
-        self.definition_error: LakemirrorError | None = None
+        self._followed = FollowedSettings(storage, resolve, warnings_of)
         self.has_looked = False  # the landing zone was listed
         self.ended_by: LakemirrorError | None = None  # the error after which it does nothing any more
         self.on_end: Callable[[], None] = lambda: None  # called when there is such an error
         self._storage = storage
-        self._resolve = resolve
         self._start_spark = start_spark
         self._given = spark
         self._executions = ExecutionLog(storage, self.settings)
         self._observer = Recording(self._executions, observer)
         self._shared = shared or Shared()
-        self._warnings_of = warnings_of
-        self._seen = definition_etag(storage)
         self._lane = self._shared.queue.add(self._step, looks=1)
         watchable = storage.watchable()
         self._not_watched = watchable if isinstance(watchable, NotWatched) else None
@@ -128,7 +126,6 @@ class Runner:
         self._begun = time.monotonic()
         self._errors: dict[str, LakemirrorError] = {}  # of what failed last time, by its name in the queue
         self._failures: Counter[str] = Counter()  # in a row
-        self._definition_again = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Applies what arrives until `stop` is set, then waits at most PATIENCE seconds for running commits.
@@ -154,12 +151,17 @@ class Runner:
         self._storage.probe()
         if self._group is not None:
             self._group.start()
-        self._say_unknown_settings()
+        self._followed.find_unknown()
         reason = self._not_watched or (self._folder and self._shared.watch.follow(self._folder, self._told))
         if reason:
             say = log.warning if reason.is_limit else log.debug
             say("the landing zone is polled: %s", reason.reason)
         self._shared.queue.wake(self._lane, ZONE, STATUS)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that are in force."""
+        return self._followed.now
 
     @property
     def status(self) -> DatabaseStatus | None:
@@ -242,7 +244,8 @@ class Runner:
 
     def _do_the_rest(self) -> Again:
         """Follows `mirroring.json`, starts what is done in idle time, and writes the status."""
-        self._follow_definition()
+        if self._followed.follow():
+            self._use_settings()
         if self._scheduler.broken:
             raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
         if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
@@ -268,7 +271,7 @@ class Runner:
     @property
     def is_restless(self) -> bool:
         """True if rounds must stay frequent: a table waits, something fails, or idle work was recent."""
-        fails = bool(self._errors) or self.definition_error is not None
+        fails = bool(self._errors) or self._followed.error is not None
         waits = self._scheduler.tables.is_waiting or bool(self._scheduler.dropped.missing)
         return waits or fails or self._idle_time.was_used_lately
 
@@ -315,40 +318,18 @@ class Runner:
             )
             return 0
 
-    def _follow_definition(self) -> None:
-        """Uses the settings of a changed `mirroring.json`, except those of Spark."""
-        if time.monotonic() < self._definition_again:
-            return
-        self._definition_again = time.monotonic() + self._storage.capabilities.looks_last / 10
-        try:
-            seen = definition_etag(self._storage)
-            settings = self.settings if seen == self._seen else self._resolve()
-        except Exception as failure:
-            error = coded(failure)
-            if str(error) != str(self.definition_error):
-                log.error("%s; the last valid settings stay in force", error)
-            self.definition_error = error
-            return
-        self.definition_error = None
-        if seen == self._seen:
-            return
-        self._seen = seen
-        if settings != self.settings:
-            self._change(settings)
-        self._say_unknown_settings()
-
-    def _change(self, settings: Settings) -> None:
-        readers = DeclaredReaders(settings.readers, self._storage.uri, self._executions.maintained)
+    def _use_settings(self) -> None:
+        """Goes on with changed settings, except those of Spark."""
+        readers = DeclaredReaders(self.settings.readers, self._storage.uri, self._executions.maintained)
         if self._bringing_down is not None:
             self._bringing_down.result()
         self._scheduler.stop()
-        self.settings = settings
         self._readers = readers
         zone = self._scheduler.zone
         self._scheduler = self._new_scheduler(self._given, self._scheduler.tables.rows())
         self._scheduler.zone = zone  # what the status says of the landing zone, until it is listed again
         self._shared.queue.wake(self._lane, ZONE)
-        self._idle_time.retain(settings.retention_in_days)
+        self._idle_time.retain(self.settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
@@ -368,16 +349,10 @@ class Runner:
 
         return EngineGroup(self._storage, on_change=lambda: self._shared.queue.wake(self._lane, ZONE, STATUS))
 
-    def _say_unknown_settings(self) -> None:
-        warnings = setting_warnings(self._storage, self._warnings_of)
-        for warned in warnings:
-            if warned not in self._writer.setting_warnings:
-                log.warning("%s", warned.message)
-        self._writer.setting_warnings = warnings
-
     def _write(self, status: str) -> None:
+        self._writer.setting_warnings = self._followed.warnings
         self._writer.write(
-            status, self._scheduler, self._readers, self.definition_error or next(iter(self._errors.values()), None)
+            status, self._scheduler, self._readers, self._followed.error or next(iter(self._errors.values()), None)
         )
 
 
@@ -390,15 +365,4 @@ def _folders(zone: Zone) -> list[str]:
     return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
 
 
-def definition_etag(storage: Storage) -> str:
-    """A text that changes when `mirroring.json` changes. `definition-invalid` if it is no regular file."""
-    try:
-        entry = storage.stat(DEFINITION)
-    except LakemirrorError as error:
-        if error.code == "path-refused":
-            raise LakemirrorError("definition-invalid", error.message) from error
-        raise
-    return entry.etag if entry else ""
-
-
-__all__ = ["PATIENCE", "Runner", "Shared", "definition_etag"]
+__all__ = ["PATIENCE", "Runner", "Shared"]

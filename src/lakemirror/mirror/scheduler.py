@@ -34,6 +34,7 @@ from lakemirror.mirror.step import Begun, Conflict, Replicator
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
+from lakemirror.mirror.unchanged_tables import LASTS, UnchangedTables
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
 from lakemirror.storage.connections import cache_on_disk
@@ -46,11 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 LONGEST_LOOK = 60.0  # seconds after which nobody waits for a look at one table any more
-LASTS = 600.0
-"""Seconds after which a table is read again even if nothing shows a change."""
 
 _RACES = 5  # commits in a row that others were faster with, after which the table has failed
-_FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
 _FAILED_AGAIN = 0.2  # least seconds between two looks at a table that has failed for good
 _FAILED_SHARE = 50.0  # the same for all of them together, as a multiple of how long the looks take
 
@@ -67,14 +65,6 @@ class InQueue(NamedTuple):
     gather: float = 0.0
     on_step: Callable[[bool], None] = lambda was_commit: None
     group: EngineGroup | None = None
-
-
-class _Rest(NamedTuple):
-    """A table as a look left it that found nothing to do: its folder, and the time of its log (`View.log_time`)."""
-
-    folder: TableFolder
-    log_time: int
-    until: float
 
 
 class Scheduler:
@@ -106,7 +96,7 @@ class Scheduler:
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
         self._touched: dict[TableName, float] = {}  # when an event came last
-        self._resting: dict[TableName, _Rest] = {}
+        self._unchanged = UnchangedTables(storage, settings.default_schema)
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
         self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
@@ -265,14 +255,14 @@ class Scheduler:
             if folder is None:
                 return Again()  # the next listing finds that it is gone
             if self._rests(name, folder):
-                return Again(self._resting[name].until - begun)
+                return Again(self._unchanged.until(name) - begun)
             look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
             look = View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
         finally:
             self._looking.pop(name, None)
         state = self.tables.after(name, look)
-        self._note(name, look, now)
+        self._unchanged.note(name, look, now)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
             self.engines.waits(name, look.pending.files)
@@ -360,42 +350,15 @@ class Scheduler:
         if look.files.folder.processed:
             oldest = min(entry.modified for entry in look.files.folder.processed) / 1e9
             due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
-        rest = self._resting.get(look.files.folder.name)
-        if rest is not None:
-            due.append(max(0.0, rest.until - time.monotonic()))
+        due.append(max(0.0, self._unchanged.until(look.files.folder.name) - time.monotonic()))
         return min(due)
 
     def _rests(self, name: TableName, folder: TableFolder) -> bool:
         """True where another look would find what the last one found: nothing to do."""
-        rest, state = self._resting.get(name), self.states.get(name)
-        if state is None or state.error is not None:
+        state = self.states.get(name)
+        if state is None or state.error is not None or name in self._rivals:
             return False
-        if rest is None or name in self._rivals or time.monotonic() >= rest.until or rest.folder != folder:
-            return False
-        return self._log_time(name) == rest.log_time
-
-    def _note(self, name: TableName, look: View, begun: float) -> None:
-        """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
-        idle = not look.pending.count and not look.to_begin and look.table is not None and not look.is_recreated
-        is_old = begun - look.log_time / 1e9 > _FRESH
-        if idle and is_old and look.error is None and look.pending.waiting is None and not look.leftovers:
-            until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
-            self._resting[name] = _Rest(look.files.folder, look.log_time, until)
-        else:
-            self._resting.pop(name, None)
-
-    def _log_time(self, name: TableName) -> int:
-        """When the folder of the Delta table's log was changed, in nanoseconds; -1 where that is not known.
-
-        0 where folders have no time: then only the clock limits how long a look is valid.
-        """
-        if not self._storage.capabilities.folder_times:
-            return 0
-        try:
-            entry = self._storage.stat(f"{name.target(self._settings.default_schema)}/_delta_log")
-        except LakemirrorError:
-            return -1
-        return entry.modified if entry is not None else -1
+        return self._unchanged.has(name, folder)
 
     def _forget(self) -> None:
         """Forgets the tables whose folder is gone, and those that are another engine's now."""
@@ -411,8 +374,8 @@ class Scheduler:
                 self._queue.forget(self._lane, name)
                 self.tables.forget(name)
                 self.engines.waits(name)
-                of_names = (self._resting, self._touched, self._listed, self._races)
-                for of_tables in (self._replicators, *of_names):
+                self._unchanged.forget(name)
+                for of_tables in (self._replicators, self._touched, self._listed, self._races):
                     of_tables.pop(name, None)
         self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
 

@@ -24,6 +24,7 @@ from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
 from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
+from lakemirror.status_reader import read_tables
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")
@@ -145,7 +146,7 @@ class StatusWriter:
             self._written = None  # another one writes it
             return False
         for path in group.news():
-            scheduler.tables.take(monitoring.read_tables(self._storage, path))
+            scheduler.tables.take(read_tables(self._storage, path))
         return True
 
     def _status_of_all(

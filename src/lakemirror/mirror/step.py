@@ -33,7 +33,7 @@ from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import parse_marker, read_marker
 from lakemirror.landing_zone.staging import Staging, needs_staging
-from lakemirror.landing_zone.table_options import NO_OPTIONS, SCD2
+from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
@@ -48,8 +48,8 @@ from lakemirror.mirror.table_log import LogCache
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.mirror.target_plans import history_after, plan_targets
 from lakemirror.settings import Settings
-from lakemirror.storage import Entry, Storage, place
-from lakemirror.storage.durable import POWER, sync_each
+from lakemirror.storage import Entry, Storage
+from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
@@ -115,14 +115,11 @@ class Replicator:
                 soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
                 self._log.forget()
                 return view, Begun()
-            if view.to_begin:
-                from lakemirror.mirror.history_begin import begin  # once in the life of a history table
+            if view.history:
+                from lakemirror.mirror.history_begin import prepare  # few tables have a history
 
-                for table in view.to_begin:
-                    begin(view, base, replace(self._history_base(table), history=table), self._rules)
-                return view, Begun()
-            if view.history and self._ends_versions(view):
-                return view, Begun()
+                if prepare(view, base, self._history_base, self._rules):
+                    return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
             view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
@@ -145,16 +142,6 @@ class Replicator:
             raise
         finally:
             self._staging.clear(staged)
-
-    def _ends_versions(self, view: View) -> bool:
-        """Ends the open versions of a folder that was there before; False if there are none."""
-        tables = [each for each in view.history if each.is_of_earlier and each.options.mode == SCD2]
-        if not tables or not view.pending.files:
-            return False
-        from lakemirror.mirror.open_versions import end_open  # once in the life of a table folder
-
-        bases = [replace(self._history_base(table), history=table) for table in tables]
-        return any(end_open(view, base, self._rules.durability) for base in bases)
 
     def _one_commit(
         self, view: View, base: Base, files: Sequence[ChangeFile], engine: Callable[[str], Engine]
@@ -244,7 +231,7 @@ class Replicator:
         path, snapshot = self._storage.uri(table.target), None
         if table.table is not None:
             snapshot = read_snapshot(path, table.table.version, table.log)
-        return Base(path, self._storage.uri(), snapshot)
+        return Base(path, self._storage.uri(), snapshot, history=table)
 
     def _until_cut(self, view: View) -> Sequence[ChangeFile]:
         """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
@@ -314,7 +301,7 @@ class Replicator:
             failpoints.reach("retire.before-move")
             moved = files_aside.archive(self._storage, view.files, view.applied, partial(self._is_there, marker))
             if is_durable:
-                self._sync_moves(view.files.folder, moved)
+                files_aside.sync_moves(self._storage, view.files.folder, moved)
             return len(moved)
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
@@ -342,19 +329,6 @@ class Replicator:
         """False once a resync has marked the folder anew: its files are not applied any more. Where it takes a request
         to find out, it is not asked for each file."""
         return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
-
-    def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
-        """Syncs the folders that received files, then those that lost them: after a power cut each file is in at least
-        one.
-        """
-        home = folder.name.folder
-        into = {target.rpartition("/")[0] for _, target in moved}
-        for inner in sorted(into):
-            while (inner := inner.rpartition("/")[0]) != home:
-                into.add(inner)
-        left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
-        for paths in (into, left):
-            sync_each(place(self._storage.uri(path)) for path in sorted(paths, reverse=True))
 
     def quarantine(self, view: View, error: LakemirrorError | None) -> bool:
         """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""

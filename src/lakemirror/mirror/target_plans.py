@@ -86,7 +86,7 @@ def plan_targets(
             if table.holds(taken[0]):
                 continue
             follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
-            base = replace(bases[1](table), history=table, follows=follows)
+            base = replace(bases[1](table), follows=follows)
             its = _plan_history(view_of(view, table), taken, base, rules, uri, tried)
             if isinstance(its, Rejected):
                 return its

@@ -23,6 +23,9 @@ from lakemirror.storage.connections import give_options
 from lakemirror.storage.local import LocalStorage
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.served_files import ServedFiles
+from lakemirror.storage.served_folder import ServedFolder
+from lakemirror.storage.served_prefix import ServedPrefix
 from lakemirror.storage.storage import DISK, STORE, Capabilities, Entry, Storage
 from lakemirror.storage.store_path import StorePath
 
@@ -56,6 +59,11 @@ def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, st
 def database_place(address: str) -> Place:
     """The folder that a path, a `file:` address or the address of an object store names; `address-unsupported`."""
     return place(address) if is_store_address(address) else local_folder(address)
+
+
+def served_files(folder: Place) -> ServedFiles:
+    """The files of the database at that place, as clients of a service see and change them."""
+    return ServedPrefix(folder) if isinstance(folder, StorePath) else ServedFolder(folder)
 
 
 def capabilities_of(address: str | os.PathLike[str] | Place) -> Capabilities:
@@ -155,6 +163,21 @@ def folders_in(folder: Place) -> Iterator[Place]:
             yield from [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
+def folder_id(folder: Place) -> int:
+    """The number of one folder, as `folder_ids` has it. FileNotFoundError on a disk."""
+    return 0 if isinstance(folder, StorePath) else folder.stat().st_ino
+
+
+def folder_ids(folder: Place) -> dict[Place, int]:
+    """The folders that are directly in a folder, by name; links are left out. Each with a number that another folder of
+    that name does not have: 0 in a store, which knows no folders. FileNotFoundError on a disk."""
+    if isinstance(folder, StorePath):
+        return dict.fromkeys(sorted(folders_in(folder), key=str), 0)
+    with os.scandir(folder) as entries:
+        found = [(Path(each.path), each.inode()) for each in entries if each.is_dir(follow_symlinks=False)]
+    return dict(sorted(found))
+
+
 def files_below(root: Place, enter: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
     """The regular files below a folder: paths relative to it, and modified times in seconds. Links are not followed.
 
@@ -213,7 +236,7 @@ def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
 
 
 __all__ = [
-    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folders_in", "local_path",
-    "names_in", "opened", "place", "read_pieces", "relative_to", "requests_sent", "storage_errors", "storage_of",
-    "storage_unavailable", "written_here",
+    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids",
+    "folders_in", "local_path", "names_in", "opened", "place", "read_pieces", "relative_to", "requests_sent",
+    "served_files", "storage_errors", "storage_of", "storage_unavailable", "written_here",
 ]  # fmt: skip

@@ -194,15 +194,18 @@ def test_a_table_that_is_rewritten_as_its_load_begins(database: str) -> None:
 
 
 def test_a_slot_is_reported_and_given_back(database: str) -> None:
-    with connected(CaptureOptions(source=database)) as connection:
-        assert read_slot(connection, "s") is None and give_back(connection, "s") == []
-        execute(database, "select pg_create_logical_replication_slot('s', 'pgoutput')", "create publication s",
+    options = CaptureOptions(source=database)
+    name = options.slot
+    with connected(options) as connection:
+        assert read_slot(connection, name) is None and give_back(options) == []
+        slot = f"select pg_create_logical_replication_slot('{name}', 'pgoutput')"
+        execute(database, slot, f"create publication {name}",
                 "create table t (id int)", "insert into t select generate_series(1, 1000)")  # fmt: skip
-        found = read_slot(connection, "s")
+        found = read_slot(connection, name)
         assert found is not None and found.kept_back > 50_000 and found.confirmed > 0
         assert (found.active, found.wal_status, found.is_bounded) == (False, "reserved", False)
-        assert give_back(connection, "s") == ["slot s", "publication s"]
-        assert read_slot(connection, "s") is None
+        assert give_back(options) == [f"slot {name}", f"publication {name}"]
+        assert read_slot(connection, name) is None
 
 
 def test_a_source_that_does_not_answer() -> None:

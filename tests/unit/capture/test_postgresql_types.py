@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.postgres import Postgres, execute
+from tests.postgres_types import TYPES
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.delimited.values import BadValue
@@ -31,13 +32,6 @@ from lakemirror.publisher.capture.postgresql.types import SourceColumn
 psycopg = pytest.importorskip("psycopg")
 
 RECORDED: list[tuple[str, str, Any]] = json.loads((Path(__file__).parent / "recorded_events.json").read_text("utf-8"))
-TYPES = (
-    "create extension citext", "create extension hstore", "create extension ltree",
-    "create type mood as enum ('fine', 'bad')", "create type place as (x int, name text)",
-    "create type dates as (d date, i interval, t timestamptz, n numeric)", "create domain rate as numeric(5,2)",
-    "create domain rates as rate", "create domain dtags as text[]", "create domain dint as int",
-    "create domain moods as mood[]",
-)  # fmt: skip
 REFUSED = ("time[]", "timetz[]", "varbit", "place[]", "rate[]", "hstore[]")
 
 

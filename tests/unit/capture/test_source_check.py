@@ -15,7 +15,7 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import TableState, write_state
 from lakemirror.publisher.capture.captured_tables import CapturedTables
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
-from lakemirror.publisher.capture.postgresql.source_check import Need, check
+from lakemirror.publisher.capture.postgresql.source_check import Need, check_source
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
 from lakemirror.publisher.capture.table_folders import table_folders
 
@@ -33,9 +33,7 @@ def bare() -> Iterator[Postgres]:
 
 
 def needs(url: str, **options: object) -> list[Need]:
-    given = CaptureOptions(source=url, **options)
-    with connected(given) as connection:
-        return check(connection, given)
+    return check_source(CaptureOptions(source=url, **options))
 
 
 def test_every_statement_gives_what_is_missing(bare: Postgres) -> None:

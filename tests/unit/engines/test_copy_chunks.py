@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.rounds import rounds
 
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.bad_changes import Bad
 from lakemirror.engines.kernels import copy_chunks as copying
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
@@ -192,7 +193,7 @@ def test_null_in_a_column_that_forbids_it(tmp_path: Path) -> None:
     unit = change(tmp_path, {"id": [1, 2, 3, 4], "word": ["a", "b", "c", None]}, row_group_size=2)
     table = Target("", columns, key_columns=("id",))
     assert copied_only(unit, table, path=str(tmp_path)) == 2
-    with pytest.raises(unit_kernels.Bad) as bad:
+    with pytest.raises(Bad) as bad:
         kept(tmp_path / "t", table, [unit])
     assert bad.value.rejected.row == 4 and bad.value.rejected.column == "word"
     assert not list((tmp_path / "t").iterdir())
@@ -203,7 +204,7 @@ TARGET_ID = TABLE.columns[0]
 
 def test_a_column_that_forbids_null_and_is_absent(tmp_path: Path) -> None:
     columns = (TARGET_ID, TargetColumn("word", "word", "string", nullable=False))
-    with pytest.raises(unit_kernels.Bad, match="NOT NULL") as bad:
+    with pytest.raises(Bad, match="NOT NULL") as bad:
         kept(tmp_path / "t", Target("", columns, key_columns=("id",)), [change(tmp_path, {"id": [1, 2]})])
     assert bad.value.rejected.row == 1 and bad.value.rejected.column == "word"
     partition = Target("", columns, partition_columns=("word",), key_columns=("id",))
@@ -221,7 +222,7 @@ def test_a_damaged_row_group_ends_the_copy(tmp_path: Path) -> None:
     place = chunk.data_page_offset + chunk.total_compressed_size // 2
     data[place : place + 200] = b"\xff" * 200
     Path(unit.path).write_bytes(data)
-    with pytest.raises(unit_kernels.Bad) as bad:
+    with pytest.raises(Bad) as bad:
         kept(tmp_path / "t", TABLE, [unit])
     assert bad.value.rejected.code == "file-unreadable" and bad.value.rejected.file == unit.name
     assert not list((tmp_path / "t").iterdir())

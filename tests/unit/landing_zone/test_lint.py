@@ -17,7 +17,8 @@ from tests.commands import CommandRunner
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli import check as cli_check
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import REPORTED, Finding
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.lint import check

@@ -21,7 +21,8 @@ from lakemirror.cli import app
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.publisher import Landing
-from lakemirror.status import TableStatus, read_status
+from lakemirror.status import TableStatus
+from lakemirror.status_reader import read_status
 from lakemirror.storage import LocalStorage
 from lakemirror.table_metrics import DatabaseSeen, TableMetrics
 

@@ -222,8 +222,8 @@ def test_an_event_outlives_a_change_of_the_settings_in_run(database: Path, monke
     shutil.rmtree(database / "Files/Monitoring")
     (database / "mirroring.json").write_text('{"lakemirror": {"retention": 1}}')
     before = runner._scheduler
-    runner._definition_again = 0.0
-    runner._follow_definition()
+    assert runner._followed.follow()
+    runner._use_settings()
     assert runner._scheduler is not before
     runner._list()
     assert runner._scheduler.wait(30)

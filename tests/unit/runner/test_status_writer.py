@@ -16,6 +16,7 @@ from lakemirror.mirror import status_writer
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
+from lakemirror.status_reader import last_status, read_status
 from lakemirror.storage import LocalStorage, local
 
 ORDERS = TableName("", "orders")
@@ -118,13 +119,13 @@ def test_what_an_earlier_process_left_damaged_is_written_again(
 
     def a_process(database: Database) -> None:
         database.scheduler.states = dict([(ORDERS, TableState())][:tables])
-        database.writer = StatusWriter(storage, monitoring.last_status(storage))
+        database.writer = StatusWriter(storage, last_status(storage))
         database.writer.write("Stopped", database.scheduler, SimpleNamespace(warnings={}))  # type: ignore[arg-type]
 
     database = Database(tmp_path)
     a_process(database)
     storage.write(file, content)
     a_process(database)
-    found = monitoring.read_status(storage)
+    found = read_status(storage)
     assert found is not None and (found.status, len(found.tables)) == ("Stopped", tables)
     assert len(json.loads(storage.read(monitoring.TABLES))["tables"]) == tables

@@ -8,7 +8,7 @@ import shlex
 import pytest
 from tests.advice import wrong
 
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.service.operating.advice import FIRST_FILE, advice, is_waiting, named
 from lakemirror.status import TableStatus

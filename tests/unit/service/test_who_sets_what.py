@@ -40,7 +40,7 @@ from lakemirror.settings import (
     converted,
     variable,
 )
-from lakemirror.status import read_status
+from lakemirror.status_reader import read_status
 from lakemirror.storage import LocalStorage
 
 TAKEN, NO_EFFECT = "taken", "setting-without-effect"

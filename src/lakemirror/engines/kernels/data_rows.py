@@ -84,6 +84,12 @@ def stored_arrow_type(column: TargetColumn) -> pa.DataType:
     return _known(stored_type(column.type, with_ids=column.field_id is not None), column.type)
 
 
+def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:
+    """The Arrow schema of these columns of the table (None: all columns)."""
+    chosen = target.columns if columns is None else columns
+    return pa.schema([(column.name, arrow_type(column.type)) for column in chosen])
+
+
 def _known(found: pa.DataType | None, type_: str) -> pa.DataType:
     if found is None:
         raise ValueError(f"columns of type {type_} are not supported")

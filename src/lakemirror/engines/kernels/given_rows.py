@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.data_rows import (
+    DataFile,
     RowGroup,
     constant_rows,
     opened,
@@ -26,7 +27,8 @@ from lakemirror.engines.kernels.data_rows import (
 )
 from lakemirror.engines.kernels.nested_values import field_of, shaped
 from lakemirror.engines.row_work import TargetColumn
-from lakemirror.parquet.page_index import PagesOfFile
+from lakemirror.keys.look_up import LATELY_READ
+from lakemirror.parquet.page_index import PagesOfFile, has_page_index, pages_of_file
 from lakemirror.parquet.page_rows import Apart, read_rows, share_of_pages
 from lakemirror.storage.place import capabilities_of, read_pieces
 
@@ -74,6 +76,18 @@ def given_rows(
             begin = end
     if encoded is not None:
         encoded.close()
+
+
+def kept_pages(file: DataFile, version: object, footer: pq.FileMetaData) -> PagesOfFile | None:
+    """Where the pages of a data file are, from the cache or its page index; None if it has none that can be used."""
+    name = "pages", file.place, version
+    kept = LATELY_READ.get(name)
+    if isinstance(kept, PagesOfFile):
+        return kept
+    found = pages_of_file(footer, partial(read_pieces, file.place)) if has_page_index(footer) else None
+    if found is not None:
+        LATELY_READ.put(name, found)
+    return found
 
 
 def _parts(footer: pq.FileMetaData, rows: Sequence[Given]) -> Iterator[list[Given]]:
@@ -139,4 +153,4 @@ def _texts(footer: pq.FileMetaData) -> list[str]:
     ]  # fmt: skip
 
 
-__all__ = ["Given", "given_rows"]
+__all__ = ["Given", "given_rows", "kept_pages"]

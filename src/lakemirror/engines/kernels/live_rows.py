@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from lakemirror.delta.deletion_vectors import read_row_numbers
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
-from lakemirror.engines.kernels.given_rows import Given, given_rows
+from lakemirror.engines.kernels.given_rows import Given, given_rows, kept_pages
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.look_up import kept_pages, keys_at, row_groups, version_of
+from lakemirror.keys.look_up import keys_at, row_groups, version_of
 
 
 def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
@@ -33,9 +33,7 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
         yield rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def chosen_rows(
-    add: Action, target: Target, wanted: np.ndarray, columns: Sequence[TargetColumn]
-) -> Iterator[pa.Table]:
+def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequence[TargetColumn]) -> Iterator[pa.Table]:
     """The rows with these numbers (ascending, as from `live_of`), in these columns, deleted or not. Keys in the cache
     are not read."""
     with opened(DataFile.of(add, target)) as parquet:

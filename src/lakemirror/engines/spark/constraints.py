@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
+from lakemirror.engines.bad_changes import null_row, place_of
 from lakemirror.engines.row_work import ROW, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, amounts, spark_errors
-from lakemirror.engines.unit_kernels import null_row, place_of
 from lakemirror.errors import Rejected
 
 

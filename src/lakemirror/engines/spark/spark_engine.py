@@ -22,7 +22,9 @@ import pyarrow as pa
 
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.bad_changes import Bad, drop_written
 from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows
@@ -33,7 +35,7 @@ from lakemirror.engines.row_work import FILE, Action, RewriteWork, RowResult, Ro
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
-from lakemirror.engines.unit_kernels import Bad, Kernel, counted, drop_written, work_schema
+from lakemirror.engines.unit_kernels import Kernel, counted
 from lakemirror.engines.units import (
     SMALL_BYTES,
     UNIT_BYTES,

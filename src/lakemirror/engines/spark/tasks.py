@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.engines.bad_changes import Bad, named_errors
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together, with_keys
+from lakemirror.engines.old_rows import no_old_rows, old_columns, with_places
 from lakemirror.engines.row_work import MARKER, NAMES, PLACES, ROW
 from lakemirror.engines.spark.messages import dumps, loads, stream, unstream
-from lakemirror.engines.unit_kernels import Bad, kept_rows, named_errors, no_old_rows, old_columns, with_places
+from lakemirror.engines.unit_kernels import kept_rows
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import rows_by_file

@@ -366,7 +366,7 @@ def _run_until(stream: Stream, ended: Callable[[], bool]) -> None:
                 stream.stop()  # again, because a stream that is starting cannot be stopped yet
                 thread.join(0.3)
             break
-        thread.join(0.05)
+        thread.join(0.2)
     if failures:
         raise failures[0]
 

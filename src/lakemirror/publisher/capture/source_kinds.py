@@ -36,13 +36,9 @@ def open_source(options: CaptureOptions, stopped: Callable[[], bool] = lambda: F
 def check(options: CaptureOptions) -> list[Need]:
     """What is missing at the source; nothing is changed."""
     if _scheme(options) in _POSTGRESQL:
-        from lakemirror.publisher.capture.postgresql import source_check
-        from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
-
-        with connected(options) as connection, failing(options):
-            return source_check.check(connection, options)
-    from lakemirror.publisher.capture.mariadb.mariadb_check import check_source
-
+        from lakemirror.publisher.capture.postgresql.source_check import check_source
+    else:
+        from lakemirror.publisher.capture.mariadb.mariadb_check import check_source
     return check_source(options)
 
 
@@ -59,13 +55,11 @@ def view(options: CaptureOptions, name: str, position: int) -> SlotView:
 
 def give_back(options: CaptureOptions) -> list[str]:
     """Drops what the source keeps for the capture; returns what was dropped. `capture-taken` while it is read."""
-    if _scheme(options) in _POSTGRESQL:
-        from lakemirror.publisher.capture.postgresql.slot import give_back
-        from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
+    if _scheme(options) in _MARIADB:
+        return []  # MariaDB and MySQL keep nothing for a reader of their log
+    from lakemirror.publisher.capture.postgresql import slot
 
-        with connected(options) as connection, failing(options):
-            return give_back(connection, options.slot)
-    return []  # MariaDB and MySQL keep nothing for a reader of their log
+    return slot.give_back(options)
 
 
 def _scheme(options: CaptureOptions) -> str:

@@ -14,7 +14,8 @@ from typing import IO
 
 import pyarrow as pa
 
-from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.error_codes import CODES
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited import BadValue, TypedText, line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakemirror.errors import CODES
+from lakemirror.error_codes import CODES
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.service.captures.capture_host import CaptureSeen
 from lakemirror.service.host import ApplySeen, EngineHost

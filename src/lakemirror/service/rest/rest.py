@@ -359,7 +359,7 @@ def _description(body: Mapping[str, Any]) -> str | None:
 
 def _written_error(database: DatabaseEntry) -> LakemirrorError | None:
     """The error of the engine as its status file has it."""
-    from lakemirror.errors import CODES
+    from lakemirror.error_codes import CODES
 
     found = status_of(database, "Running")
     return LakemirrorError(found.error_code, found.error_message) if found.error_code in CODES else None

@@ -24,9 +24,10 @@ from lakemirror.publisher.capture.change_handler import ChangeHandler
 from lakemirror.publisher.capture.envelope import Ended
 from lakemirror.publisher.capture.mariadb.binlog_files import LARGEST, BinlogFiles
 from lakemirror.publisher.capture.mariadb.binlog_reader import BinlogReader
-from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, opened, shown
+from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, opened
 from lakemirror.publisher.capture.mariadb.mariadb_types import CODECS
 from lakemirror.publisher.capture.pending_changes import Table
+from lakemirror.publisher.capture.source_drivers import shown
 from lakemirror.publisher.capture.source_interface import Step
 from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 

@@ -6,22 +6,23 @@ name from `MYSQL_TCP_PORT`.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.passwords import SHOWN, without_passwords
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture import source_drivers
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.source_drivers import driver, shown
 
 _SESSION = ("SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES', wait_timeout = 86400, "
             "net_write_timeout = 3600, character_set_results = 'utf8mb4'")  # fmt: skip
 _TLS = {"ssl_ca": "ssl_ca", "ssl_cert": "ssl_cert", "ssl_key": "ssl_key"}
+_INSTALL = 'Run `pip install "lakemirror[mariadb]"`.'
 _HINT = "Give mariadb://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE; %-encode what is special."
 
 
@@ -57,7 +58,7 @@ class MariaSession:
 
     def rows(self, query: str, count: int) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query as the server sends them, so many at a time."""
-        cursors = _module("pymysql.cursors")
+        cursors = driver("pymysql.cursors", _INSTALL)
         with failing(self._options), self.connection.cursor(cursors.SSCursor) as cursor:
             cursor.execute(query)
             while found := cursor.fetchmany(count):
@@ -67,8 +68,8 @@ class MariaSession:
 @contextmanager
 def opened(options: CaptureOptions) -> Iterator[MariaSession]:
     """A session in which each statement is a transaction, in UTC."""
-    pymysql = _module("pymysql")
-    conversions = _module("pymysql.converters").conversions
+    pymysql = driver("pymysql", _INSTALL)
+    conversions = driver("pymysql.converters", _INSTALL).conversions
     with failing(options):
         parameters = connection_parameters(options)
         keep = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
@@ -103,34 +104,17 @@ def connection_parameters(options: CaptureOptions) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def failing(options: CaptureOptions) -> Iterator[None]:
+def failing(options: CaptureOptions) -> AbstractContextManager[None]:
     """What the database or its driver says, as `capture-source-failed`, without passwords."""
-    try:
-        yield
-        return
-    except LakemirrorError:
-        raise
-    except Exception as error:
-        module = type(error).__module__.partition(".")[0]
-        if module != "pymysql" and not isinstance(error, OSError) and not _of_driver(error):
-            raise
-        text = str(error.args[1]) if len(error.args) > 1 else str(error)
-        said = " ".join(text.split())
-    raise LakemirrorError("capture-source-failed", shown(said, options))
+    return source_drivers.failing(options, _said)
 
 
-def _of_driver(error: Exception) -> bool:
-    """True for what the driver raises where it lacks a package for the server's way to log in."""
-    return isinstance(error, RuntimeError) and "cryptography" in str(error)
-
-
-def shown(text: str, options: CaptureOptions) -> str:
-    """A message of the source without any password."""
-    found = without_passwords(text, options.source)
-    for secret in (options.password, os.environ.get("MYSQL_PWD", "")):
-        found = found.replace(secret, SHOWN) if secret else found
-    return found
+def _said(error: Exception) -> str | None:
+    """What an error of the driver or of the system says, and of the package that a server's way to log in needs."""
+    is_theirs = type(error).__module__.partition(".")[0] == "pymysql" or isinstance(error, OSError)
+    if not is_theirs and not (isinstance(error, RuntimeError) and "cryptography" in str(error)):
+        return None
+    return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
 def quoted(name: str) -> str:
@@ -138,15 +122,4 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SetupError(
-            "capture-extra-missing",
-            "the package pymysql is not installed",
-            hint='Run `pip install "lakemirror[mariadb]"`.',
-        ) from error
-
-
-__all__ = ["MariaSession", "connection_parameters", "failing", "opened", "quoted", "shown"]
+__all__ = ["MariaSession", "connection_parameters", "failing", "opened", "quoted"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from lakemirror.publisher.capture.mariadb.mariadb_catalog import read_tables, ty
 from lakemirror.publisher.capture.mariadb.mariadb_check import settings_needed
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, failing, opened, quoted
 from lakemirror.publisher.capture.pending_changes import Table
+from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
 from lakemirror.publisher.capture.source_tables import SourceColumn, SourceTable
 
@@ -64,13 +64,12 @@ class BinlogLog:
         return BinlogStream(self._options, start, tables, step)
 
 
-class MariaDbSource:
+class MariaDbSource(SourceBlock):
     """Used in a `with` block. `capture-source-failed` where the server does not answer."""
 
     def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
         """`stopped`: True where a load shall end."""
-        self._options, self._stopped = options, stopped
-        self._open = ExitStack()
+        super().__init__(options, stopped)
         self._loading: MariaSession | None = None
         self._session: MariaSession
         self.log: BinlogLog
@@ -82,14 +81,8 @@ class MariaDbSource:
         self.log = BinlogLog(self._session, self._options)
         return self
 
-    def __exit__(self, *failure: object) -> None:
-        self._open.close()
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """What the server says, as `capture-source-failed`."""
-        with failing(self._options):
-            yield
+    def asking(self) -> AbstractContextManager[None]:
+        return failing(self._options)
 
     def tables(self) -> tuple[SourceTable, ...]:
         """The tables that the options name, as they are now."""
@@ -116,11 +109,12 @@ class MariaDbSource:
         return start
 
     def _take_lock(self, stop: threading.Event) -> None:
-        """The lock that one capture of this name holds as long as its session is open."""
-        end = time.monotonic() + 10
-        while self._session.one("SELECT GET_LOCK(%s, 0)", lock_name(self._options)) != ("1",):
-            if time.monotonic() > end or stop.wait(0.2):
-                raise LakemirrorError("capture-taken", f"another capture {self._options.name!r} reads this database")
+        """The lock that one capture of this name holds as long as its session is open. `capture-taken`."""
+
+        def is_ours() -> bool:
+            return self._session.one("SELECT GET_LOCK(%s, 0)", lock_name(self._options)) == ("1",)
+
+        wait_until_free(is_ours, stop, f"another capture {self._options.name!r} reads this database")
 
     @contextmanager
     def snapshot(self) -> Iterator[BinlogSnapshot]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lakemirror.publisher.capture.mariadb.binlog_values import inet_text
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import quoted
 from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
 from lakemirror.publisher.capture.unkept_values import ZERO
+from lakemirror.publisher.capture.value_casts import cast, each
 
 CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "cp1252",
           "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
@@ -99,20 +99,20 @@ def _rule(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, C
     first, _ = kind.numbers
     text = pa.string()
     if "compressed" in kind.full.lower():
-        return text, "{}", _as(text), "", "is not captured, because compressed columns cannot be read from the log"
+        return text, "{}", cast(text), "", "is not captured, because compressed columns cannot be read from the log"
     if kind.charset and kind.charset not in CODECS:
         why = f"is not captured, because its character set {kind.charset} cannot be read from the log"
-        return text, "{}", _as(text), "", f"{why}; convert it to utf8mb4"
+        return text, "{}", cast(text), "", f"{why}; convert it to utf8mb4"
     if kind.name in _SIGNED:
         arrow = (_UNSIGNED if kind.is_unsigned else _SIGNED)[kind.name]
-        return arrow, "{}", _as(arrow), "", ""
+        return arrow, "{}", cast(arrow), "", ""
     if kind.name == "decimal":
         return _decimal(kind, options)
     if kind.name in ("float", "double"):
         arrow = pa.float32() if kind.name == "float" else pa.float64()
-        return arrow, "CAST({} AS DOUBLE)", _as(arrow), "", ""
+        return arrow, "CAST({} AS DOUBLE)", cast(arrow), "", ""
     if kind.name == "year":
-        return pa.int16(), "{}", _as(pa.int16()), "", ""
+        return pa.int16(), "{}", cast(pa.int16()), "", ""
     if kind.name == "bit":
         return (pa.bool_() if first <= 1 else text), "CAST({} AS UNSIGNED)", _bits(first or 1), "", ""
     if kind.name in ("date", "datetime", "timestamp"):
@@ -122,17 +122,17 @@ def _rule(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, C
     if kind.name == "time":
         return text, "{}", _times, "", ""
     if kind.name in _TEXTS:
-        return text, "{}", _as(text), "", ""
+        return text, "{}", cast(text), "", ""
     if kind.name in ("uuid", "inet6", "inet4"):
         width = 4 if kind.name == "inet4" else 16
         load = f"CAST({{}} AS BINARY({width}))"
-        return text, load, _each(_uuid_text if kind.name == "uuid" else inet_text), "", ""
+        return text, load, each(_uuid_text if kind.name == "uuid" else inet_text), "", ""
     if kind.name in _BYTES - {"vector"}:
-        return pa.binary(), "{}", _as(pa.binary()), "", ""
+        return pa.binary(), "{}", cast(pa.binary()), "", ""
     if kind.name in _GEOMETRIES:
-        return pa.binary(), "{}", _as(pa.binary()), "is published as the database's bytes: SRID, then WKB", ""
+        return pa.binary(), "{}", cast(pa.binary()), "is published as the database's bytes: SRID, then WKB", ""
     why = "is not captured, because the log has it in a form of its own"
-    return text, "{}", _as(text), "", why
+    return text, "{}", cast(text), "", why
 
 
 def _decimal(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, Conversion, str, str]:
@@ -140,33 +140,10 @@ def _decimal(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str
     arrow = pa.decimal128(precision, scale) if precision <= 38 else options.numeric
     if arrow is None:
         warning = "is published as text: a decimal holds 38 digits. --numeric decimal(38,9) chooses one"
-        return pa.string(), "{}", _as(pa.string()), warning, ""
+        return pa.string(), "{}", cast(pa.string()), warning, ""
     named = table_type(arrow)
     assert named is not None
     return arrow, "{}", lambda values: converted(values, named), "", ""
-
-
-def _as(kind: pa.DataType) -> Conversion:
-    """Texts of values that Arrow reads, or bytes as they are."""
-
-    def convert(values: pa.Array) -> pa.Array:
-        if values.type == kind:
-            return values
-        try:
-            return values.cast(kind)
-        except pa.ArrowInvalid as error:
-            raise BadValue(_first_failing(values, kind), "", str(error)) from error
-
-    return convert
-
-
-def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
-    for place in range(len(values)):
-        try:
-            values.slice(place, 1).cast(kind)
-        except pa.ArrowInvalid:
-            return place
-    return 0
 
 
 def _dates(kind: pa.DataType, zero_null: bool) -> Conversion:
@@ -195,14 +172,7 @@ def _bits(length: int) -> Conversion:
     def text(number: str) -> str:
         return f"{int(number):0{length}b}"
 
-    return (lambda values: pc.equal(values, "1")) if length == 1 else _each(text)
-
-
-def _each(convert: Callable[..., str]) -> Conversion:
-    def all_values(values: pa.Array) -> pa.Array:
-        return pa.array([None if value is None else convert(value) for value in values.to_pylist()], pa.string())
-
-    return all_values
+    return (lambda values: pc.equal(values, "1")) if length == 1 else each(text)
 
 
 def _decoded(values: pa.Array) -> pa.Array:

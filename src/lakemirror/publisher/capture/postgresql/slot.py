@@ -89,8 +89,13 @@ def view_slot(options: CaptureOptions, name: str) -> SlotView:
     return SlotView(found.wal_status, found.kept_back, now, found.active)
 
 
-def give_back(connection: Connection[Any], name: str) -> list[str]:
+def give_back(options: CaptureOptions) -> list[str]:
     """Drops the slot and the publication of a capture; returns what was dropped. `capture-taken` while it is read."""
+    with connected(options) as connection, failing(options):
+        return _drop(connection, options.slot)
+
+
+def _drop(connection: Connection[Any], name: str) -> list[str]:
     dropped = []
     found = read_slot(connection, name)
     if found is not None and found.active:

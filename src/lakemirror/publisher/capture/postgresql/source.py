@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.loaded_rows import Publish, Tell, converted
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
@@ -18,6 +16,7 @@ from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 from lakemirror.publisher.capture.postgresql.load import Loader
 from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport, Snapshot, exported_snapshot
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing, reading
+from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, position_lost
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.sources.sql_types import quoted
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 
-class PostgresSource:
+class PostgresSource(SourceBlock):
     """Used in a `with` block. `capture-source-failed` where the database does not answer."""
 
     kind = "postgresql"
 
     def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
         """`stopped`: True where a load shall end."""
-        self._options, self._stopped = options, stopped
-        self._open = ExitStack()
+        super().__init__(options, stopped)
         self._loader: Loader | None = None
         self._reader: Any = None
         self.connection: Connection[Any]
@@ -45,14 +43,8 @@ class PostgresSource:
         self.log = ChangeLog(self.connection, self._options.slot)
         return self
 
-    def __exit__(self, *failure: object) -> None:
-        self._open.close()
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """What the database says, as `capture-source-failed`."""
-        with failing(self._options):
-            yield
+    def asking(self) -> AbstractContextManager[None]:
+        return failing(self._options)
 
     def tables(self) -> tuple[SourceTable, ...]:
         """The tables that the options name, as they are now."""
@@ -79,14 +71,14 @@ class PostgresSource:
         return self.log.make().confirmed
 
     def _idle_slot(self, stop: threading.Event) -> SlotReport | None:
-        """The slot, once no other stream reads it. The source may take a moment to see a kill. `capture-taken`."""
-        end = time.monotonic() + 10
-        while (found := self.log.slot()) is not None and found.active:
-            if time.monotonic() > end or stop.wait(0.2):
-                raise LakemirrorError(
-                    "capture-taken", f"another capture reads the slot {self._options.slot!r} of this database"
-                )
-        return found
+        """The slot, once no other stream reads it. `capture-taken`."""
+
+        def is_free() -> bool:
+            found = self.log.slot()
+            return found is None or not found.active
+
+        wait_until_free(is_free, stop, f"another capture reads the slot {self._options.slot!r} of this database")
+        return self.log.slot()
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

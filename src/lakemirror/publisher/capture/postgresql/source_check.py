@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 from lakemirror.publisher.capture.source_needs import Need
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import table_folders
@@ -49,14 +50,15 @@ order by 2
 """
 
 
-def check(connection: Connection[Any], options: CaptureOptions) -> list[Need]:
+def check_source(options: CaptureOptions) -> list[Need]:
     """What is missing; empty where everything is there. First what concerns the whole source."""
-    found = list(_of_server(connection))
-    tables = read_tables(connection, options)
-    found += _of_role(connection, options)
-    if not tables:
-        found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
-    found += _of_tables(connection, options, tables)
+    with connected(options) as connection, failing(options):
+        found = list(_of_server(connection))
+        tables = read_tables(connection, options)
+        found += _of_role(connection, options)
+        if not tables:
+            found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
+        found += _of_tables(connection, options, tables)
     return list({need.statement: need for need in found}.values())  # one statement once
 
 
@@ -139,4 +141,4 @@ def _row(connection: Connection[Any], query: str, *values: Any) -> tuple[Any, ..
     return tuple(found)
 
 
-__all__ = ["Need", "check"]
+__all__ = ["Need", "check_source"]

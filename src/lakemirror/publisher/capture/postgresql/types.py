@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
 from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
+from lakemirror.publisher.capture.value_casts import cast, each
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
 
 SESSION = {"IntervalStyle": "iso_8601", "DateStyle": "ISO, YMD", "TimeZone": "UTC", "lc_monetary": "C",
@@ -73,7 +74,7 @@ def source_column(name: str, kind: TypeName, options: ValueOptions, key: bool = 
     """The column of a change file that a column of the source becomes."""
     rule = _array(kind) if kind.is_array else _single(kind, options)
     column = quoted(name)
-    plain = to.cast(rule.arrow_type)
+    plain = cast(rule.arrow_type)
     based = f"{column}::{kind.sql}" if kind.is_domain else column
     return SourceColumn(
         name,
@@ -97,7 +98,7 @@ def _single(kind: TypeName, options: ValueOptions) -> _Rule:
         return _numeric(kind.modifier, options)
     if kind.name == "bit":
         long = kind.modifier > _INLINE_BITS and not kind.sends_all
-        streamed = to.each(to.bits(max(kind.modifier, 1)))
+        streamed = each(to.bits(max(kind.modifier, 1)))
         return _Rule(text, "{}::text", streamed=streamed, refused=UNSENT if long else "")
     if kind.name in ("timestamp", "timestamptz"):
         type_ = pa.timestamp("us", "UTC" if kind.name == "timestamptz" else None)
@@ -105,7 +106,7 @@ def _single(kind: TypeName, options: ValueOptions) -> _Rule:
         return _Rule(type_, loaded=to.times(type_, infinite), streamed=streamed)
     if kind.name == "date":
         return _Rule(pa.date32(), loaded=to.dates(infinite), streamed=to.dates(infinite))
-    return _RULES.get(kind.name) or _Rule(text, _OUTPUT, streamed=to.each(to.decoded))
+    return _RULES.get(kind.name) or _Rule(text, _OUTPUT, streamed=each(to.decoded))
 
 
 def _numeric(modifier: int, options: ValueOptions) -> _Rule:
@@ -158,7 +159,7 @@ _RULES: dict[str, _Rule] = {
     "float4": _Rule(pa.float32()),
     "float8": _Rule(pa.float64()),
     "bool": _Rule(pa.bool_()),
-    "bytea": _Rule(pa.binary(), streamed=to.each(base64.b64decode, pa.binary())),
+    "bytea": _Rule(pa.binary(), streamed=each(base64.b64decode, pa.binary())),
     "bpchar": _Rule(pa.string(), "{}::text", to.unpadded, to.unpadded),
     "money": _Rule(pa.string(), "{}::numeric::text"),
     "time": _Rule(pa.string(), "{}::text", streamed=to.clock_times),
@@ -168,11 +169,11 @@ _RULES: dict[str, _Rule] = {
         streamed=to.without_zeros,
         warning="is published as its time in UTC",
     ),
-    "interval": _Rule(pa.string(), "{}::text", streamed=to.each(to.interval_text)),
-    "hstore": _Rule(pa.string(), "{}::text", streamed=to.each(to.hstore_text)),
-    "point": _Rule(pa.string(), "{}::text", streamed=to.each(to.point)),
-    "geometry": _Rule(pa.string(), "{}::text", streamed=to.each(to.spatial)),
-    "geography": _Rule(pa.string(), "{}::text", streamed=to.each(to.spatial)),
+    "interval": _Rule(pa.string(), "{}::text", streamed=each(to.interval_text)),
+    "hstore": _Rule(pa.string(), "{}::text", streamed=each(to.hstore_text)),
+    "point": _Rule(pa.string(), "{}::text", streamed=each(to.point)),
+    "geometry": _Rule(pa.string(), "{}::text", streamed=each(to.spatial)),
+    "geography": _Rule(pa.string(), "{}::text", streamed=each(to.spatial)),
     "varbit": _Rule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: without its length"),
     **{name: _Rule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: as numbers") for name in (
         "vector", "halfvec", "sparsevec")},
@@ -180,7 +181,7 @@ _RULES: dict[str, _Rule] = {
     **{name: _Rule(pa.string(), _OUTPUT) for name in (
         "inet", "cidr", "macaddr", "macaddr8", "int4range", "int8range", "numrange", "tsrange", "tstzrange",
         "daterange", "tsvector", "ltree")},
-    **{name: _Rule(pa.string(), _OUTPUT, streamed=to.each(to.geometric)) for name in (
+    **{name: _Rule(pa.string(), _OUTPUT, streamed=each(to.geometric)) for name in (
         "line", "lseg", "box", "path", "polygon", "circle")},
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.publisher.capture.postgresql.float_texts import double_text, rewritten
 from lakemirror.publisher.capture.unkept_values import INFINITE
+from lakemirror.publisher.capture.value_casts import cast
 
 DAYS = (-719162, 2932896)
 """The first day of year 1 and the last day of year 9999, counted from 1970."""
@@ -32,36 +33,6 @@ _INFINITE_STREAMED = (9223372036825200000, -9223372036832400000)
 _INTERVAL = re.compile(r"P(-?\d+)Y(-?\d+)M(-?\d+)DT(-?\d+)H(-?\d+)M(-?[\d.]+)S")
 _SPECIAL = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 TOO_FAR = "the years 1 to 9999 can be kept"
-
-
-def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Values that arrive as they are, or in another Arrow type of the same values."""
-
-    def convert(values: pa.Array) -> pa.Array:
-        if values.type == kind:
-            return values
-        storage = values.storage if isinstance(values.type, pa.BaseExtensionType) else values
-        try:
-            return storage.cast(kind)
-        except pa.ArrowInvalid as error:
-            raise BadValue(_first_failing(storage, kind), "", str(error)) from error
-
-    return convert
-
-
-def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Callable[[pa.Array], pa.Array]:
-    """Values that are converted one by one. A ValueError is a value that cannot be kept."""
-
-    def all_values(values: pa.Array) -> pa.Array:
-        found: list[Any] = []
-        for place, value in enumerate(values.to_pylist()):
-            try:
-                found.append(None if value is None else convert(value))
-            except ValueError as error:
-                raise BadValue(place, str(value), str(error)) from error
-        return pa.array(found, kind or pa.string())
-
-    return all_values
 
 
 def decimals(kind: pa.DataType, infinite_null: bool) -> Callable[[pa.Array], pa.Array]:
@@ -219,23 +190,12 @@ def _bounded(counts: pa.Array, bounds: tuple[int, int], infinite: tuple[int, int
     return counts
 
 
-def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
-    for place in range(len(values)):
-        try:
-            values.slice(place, 1).cast(kind)
-        except pa.ArrowInvalid:
-            return place
-    return 0
-
-
 __all__ = [
     "bits",
-    "cast",
     "clock_times",
     "dates",
     "decimals",
     "decoded",
-    "each",
     "geometric",
     "hstore_text",
     "instants",

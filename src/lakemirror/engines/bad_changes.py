@@ -1,0 +1,88 @@
+"""Changes that cannot be applied end the work of an engine; what it has written is removed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.data_files import data_file
+from lakemirror.engines.kernels.read import read_changes
+from lakemirror.engines.kernels.row_reader import Changes
+from lakemirror.engines.row_work import Action, ChangeUnit, Target
+from lakemirror.engines.units import Shared
+from lakemirror.errors import LakemirrorError, Rejected
+
+
+class Bad(Exception):
+    """Ends the work of an engine: a change file cannot be applied."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.message)
+        self.rejected = rejected
+
+
+def changes_of(
+    unit: ChangeUnit, shared: Shared, columns: Sequence[str] | None = None, *, encoded: bool = False,
+    waits: bool = False,
+) -> Iterator[Changes]:  # fmt: skip
+    """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
+    for changes in read_changes(unit, shared, columns=columns, encoded=encoded, waits=waits):
+        if isinstance(changes, Rejected):
+            raise Bad(changes)
+        yield changes
+        del changes  # before the next rows are decoded
+
+
+def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:
+    """Raises Bad for the first row with NULL in a NOT NULL column.
+
+    `positions`: of the rows among all changes of these files, ascending; None: `rows` are all changes.
+    """
+    nulls = [
+        (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
+        for column in target.columns
+        if not column.nullable and (values := rows[column.name]).null_count
+    ]
+    if not nulls:
+        return
+    row, name = min(nulls, key=lambda null: null[0])
+    raise Bad(null_row(*place_of(files, row if positions is None else int(positions[row])), name))
+
+
+def place_of(files: Sequence[ChangeUnit], position: int) -> tuple[str, int]:
+    """The name of the file that has the change at this position among the changes of all files, and its row, from 1."""
+    begins = np.cumsum([0, *(file.rows for file in files)])
+    index = int(np.searchsorted(begins, position, "right")) - 1
+    return files[index].name, files[index].first_row + position - int(begins[index]) + 1
+
+
+def null_row(file: str, row: int, column: str) -> Rejected:
+    """The error of a row with NULL in a NOT NULL column. `row` counts from 1."""
+    message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
+    return Rejected("constraint-violated", message, file, row, column)
+
+
+def drop_written(table: str, written: Sequence[Action]) -> None:
+    """Removes files that an attempt has written, as far as possible."""
+    for action in written:
+        with contextlib.suppress(OSError, LakemirrorError):
+            data_file(table, action["path"]).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def named_errors(table: str) -> Iterator[None]:
+    """Turns errors about the table's files into errors with a code."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
+    except OSError as error:
+        raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error
+
+
+__all__ = ["Bad", "changes_of", "check_nulls", "drop_written", "named_errors", "null_row", "place_of"]

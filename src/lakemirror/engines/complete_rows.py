@@ -1,0 +1,74 @@
+"""What inserted rows take from elsewhere: values that a partial row leaves unchanged, and how long a row was deleted.
+
+partial rows ─▶ the newest row of each key ─▶ a row without one: an error, or NULL ─▶ values to fill in
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.bad_changes import Bad
+from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.partial_rows import PartialRows
+from lakemirror.engines.net_effect import NetEffect
+from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
+from lakemirror.engines.row_work import RowWork
+from lakemirror.engines.unit_carrier import UnitCarrier
+from lakemirror.engines.unit_kernels import read_given, read_values
+from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, data_units
+
+
+def completed(
+    engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect
+) -> tuple[Fills | FillRequest, int]:
+    """What completes the inserted rows, and how many partial rows have no row of their key. Raises Bad for the first of
+    these, unless they may become NULL."""
+    if effect.partial is None:
+        return NO_FILLS.with_dead(effect.dead), 0
+    newest = newest_rows(effect.found, work.candidates)
+    missing = missing_rows(effect.partial, newest)
+    if len(missing) and not work.null_if_missing:
+        bad = Bad(missing_row(work, int(missing[0])))
+        raise bad if held is not None else engine.first_bad(work, shared, bad)
+    fills = engine.fills_of(work, shared, held, effect.partial, newest)
+    return fills.with_dead(effect.dead), len(missing)
+
+
+def values_of(
+    engine: UnitCarrier,
+    work: RowWork,
+    shared: Shared,
+    held: HeldChanges | None,
+    partial: PartialRows,
+    newest: pa.Table,
+    scratch: Path,
+) -> Fills:
+    """The values that inserted rows take from earlier changes and from the table. `scratch`: as of `read_fills`."""
+
+    def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+        touched = [TouchedFile(number, add, rows) for number, add, rows in files]
+        units, its = data_units(touched, engine.parallelism), shared._replace(names=tuple(names))
+        yield from engine.carry("read unchanged values", read_values, its, units)
+
+    def given(positions: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
+        if held is not None:
+            yield held.rows(positions).select(list(names))
+            return
+        flags = np.zeros(work.rows, np.uint8)
+        flags[positions] = KEPT
+        units = change_units(work, flags, engine.parallelism, engine.unit_bytes)
+        try:
+            yield from engine.carry("read values of changes", read_given, shared._replace(names=tuple(names)), units)
+        except Bad as bad:
+            raise engine.first_bad(work, shared, bad) from bad
+
+    adds = dict(enumerate(work.candidates))
+    return read_fills(partial, newest, adds, old, given, engine.memory // 8, scratch)
+
+
+__all__ = ["completed", "values_of"]

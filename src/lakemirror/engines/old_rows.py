@@ -1,0 +1,53 @@
+"""The table's rows that have the keys of changes, as a fold with options of deletes or order gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.data_rows import work_schema
+from lakemirror.engines.row_work import DEAD, FILE, ROW, SEQUENCE, TargetColumn
+from lakemirror.engines.units import Shared
+from lakemirror.keys.key_values import whole_numbers
+from lakemirror.landing_zone.reserved_columns import DELETED
+
+
+def sequence_of(rows: pa.Table, sequence: Sequence[str]) -> pa.ChunkedArray:
+    """The values of the sequence of each row, as a struct."""
+    parts = [rows[name].combine_chunks() for name in sequence]
+    plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
+    return pa.chunked_array([pa.StructArray.from_arrays(plain, [f"{place}" for place in range(len(plain))])])
+
+
+def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:
+    """The columns of the table's rows that a fold needs: the keys, and what options of deletes and order ask for."""
+    target, ordering = shared.target, shared.ordering
+    if ordering is None:
+        return target.keys
+    needed = {*ordering.sequence, *((DELETED,) if ordering.is_soft else ())} - set(target.key_columns)
+    return target.keys + tuple(column for column in target.columns if column.name in needed)
+
+
+def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) -> pa.Table:
+    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DEAD.
+
+    `old`: these rows, with `old_columns`. `rows`: their numbers.
+    """
+    ordering = shared.ordering
+    table = old.select(list(shared.target.key_columns))
+    table = table.append_column(FILE, pa.array(np.full(len(rows), number, np.int32)))
+    table = table.append_column(ROW, whole_numbers(rows))
+    if ordering is not None and ordering.sequence:
+        table = table.append_column(SEQUENCE, sequence_of(old, ordering.sequence))
+    return table if ordering is None or not ordering.is_soft else table.append_column(DEAD, old[DELETED])
+
+
+def no_old_rows(shared: Shared) -> pa.Table:
+    """No rows of the table, with the columns of `with_places`."""
+    none = work_schema(shared.target, old_columns(shared)).empty_table()
+    return with_places(shared, none, 0, np.zeros(0, np.int64))
+
+
+__all__ = ["no_old_rows", "old_columns", "sequence_of", "with_places"]

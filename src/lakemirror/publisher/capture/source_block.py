@@ -1,0 +1,36 @@
+"""What sources have in common: the block in which they are open, and waiting for a log that another capture reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+
+_WAIT = 10.0  # seconds: a source may take a moment to see that a capture was killed
+
+
+class SourceBlock:
+    """A source between `__enter__`, which each database has of its own, and `__exit__`."""
+
+    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped`: True where a load shall end."""
+        self._options, self._stopped = options, stopped
+        self._open = ExitStack()
+
+    def __exit__(self, *failure: object) -> None:
+        self._open.close()
+
+
+def wait_until_free(is_free: Callable[[], bool], stop: threading.Event, why: str) -> None:
+    """Waits a moment until no other capture reads the log. `capture-taken` with `why`, also where `stop` is set."""
+    end = time.monotonic() + _WAIT
+    while not is_free():
+        if time.monotonic() > end or stop.wait(0.2):
+            raise LakemirrorError("capture-taken", why)
+
+
+__all__ = ["SourceBlock", "wait_until_free"]

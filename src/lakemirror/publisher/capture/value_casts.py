@@ -1,0 +1,53 @@
+"""Values of one column brought into an Arrow type, all at once or one by one; what cannot be kept is a `BadValue`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.landing_zone.delimited.values import BadValue
+
+
+def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    """Values that arrive as they are, or in another Arrow type of the same values."""
+
+    def convert(values: pa.Array) -> pa.Array:
+        if values.type == kind:
+            return values
+        storage = values.storage if isinstance(values.type, pa.BaseExtensionType) else values
+        try:
+            return storage.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise BadValue(_first_failing(storage, kind), "", str(error)) from error
+
+    return convert
+
+
+def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Callable[[pa.Array], pa.Array]:
+    """Values that are converted one by one, as text unless `kind` says otherwise. A ValueError is a value that cannot
+    be kept."""
+
+    def all_values(values: pa.Array) -> pa.Array:
+        found: list[Any] = []
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                found.append(None if value is None else convert(value))
+            except ValueError as error:
+                raise BadValue(place, str(value), str(error)) from error
+        return pa.array(found, kind or pa.string())
+
+    return all_values
+
+
+def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
+    for place in range(len(values)):
+        try:
+            values.slice(place, 1).cast(kind)
+        except pa.ArrowInvalid:
+            return place
+    return 0
+
+
+__all__ = ["cast", "each"]

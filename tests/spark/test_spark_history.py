@@ -1,0 +1,101 @@
+"""History tables made by Spark's tasks hold what the local engine's do, and what the contract in plain Python says."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.change_tables import held, marked
+from tests.history_model import DELETE, INSERT, UPDATE, UPSERT, Change, ChangeFile
+from tests.landing import declare, put
+from tests.random_histories import Story, play
+from tests.table_rows import table_rows
+
+from lakemirror import MirroredDatabase
+from lakemirror.engines.spark.jobs import Jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TYPES = {"id": pa.int64(), "k": pa.string(), "v": pa.int32(), "w": pa.string()}
+TRACKED: Any = ["changes", {"mode": "scd2", "track": ["v"]}]
+
+
+def story(options: dict[str, Any], *, partial: bool) -> Story:
+    """Four files: keys come, change, go and come back; the second has a column less, the third times of the source."""
+    rng = random.Random(7)
+    begun = datetime(2020, 1, 1)
+    lives: set[tuple[int, str | None]] = set()
+    files = []
+    for number in range(1, 5):
+        columns = tuple(TYPES) if number != 2 else ("id", "k", "v")
+        changes = []
+        for place in range(70):
+            key = rng.randrange(25), rng.choice(["a", "", None])
+            marker = rng.choice([UPSERT, UPSERT, UPDATE, INSERT, DELETE])
+            names = ("v",) if partial and key in lives and marker in (UPSERT, UPDATE) and place % 3 == 0 else ()
+            row = {"id": key[0], "k": key[1], "v": rng.choice([1, 2, None]), "w": rng.choice(["p", "q"])}
+            at = begun + timedelta(seconds=number * 100 + place) if number == 3 and place % 2 else None
+            changes.append(Change(marker, {name: row[name] for name in columns}, names, at))
+            (lives.discard if marker == DELETE else lives.add)(key)
+        files.append(
+            ChangeFile(f"{number:020}.parquet", columns, tuple(changes), begun + timedelta(seconds=number * 100))
+        )
+    return Story(TYPES, ("id", "k"), options, tuple(files), frozenset({1, 3}), batch_files=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "partial"),
+    [
+        ({"history": TRACKED, "deletes": "soft"}, True),
+        pytest.param({"history": ["scd2", "changes"]}, False, marks=pytest.mark.full),
+        pytest.param({"history": TRACKED, "deletes": "ignore"}, True, marks=pytest.mark.full),
+        pytest.param({"history": "scd2", "deletes": "soft"}, False, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("few", [1, pytest.param(0, marks=pytest.mark.full)], ids=["tasks", "few"])
+def test_as_the_model_and_the_local_engine(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], partial: bool, few: int
+) -> None:
+    """`few`: 1, so that tasks do all; 0, so that the driver does what is little."""
+    jobs = Counter[str]()
+    run = Jobs.run
+
+    def counting(self: Jobs, description: str, *rest: Any) -> Any:
+        jobs[description.rpartition(": ")[2]] += 1
+        return run(self, description, *rest)
+
+    monkeypatch.setattr(Jobs, "run", counting)
+    its = story(options, partial=partial)
+    play(its, spark=spark, engine="spark", spark_from_bytes=few)
+    assert not few or jobs["write versions"] >= 4, jobs
+    play(its)
+
+
+def test_options_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
+    """Soft deletes and history begin by a session: rows get their columns, and first versions."""
+    local, other = tmp_path / "local", tmp_path / "spark"
+    settings: Any = {"engine": "spark", "spark_from_bytes": 1, "spark": spark}
+    declare(local, "t", ["id"])
+    put(local, "t", 1, {"id": list(range(500)), "v": [n % 5 for n in range(500)]})
+    shutil.copytree(local, other)
+    assert not MirroredDatabase(local).sync().failed and not MirroredDatabase(other, **settings).sync().failed
+    declare(local, "t", ["id"], lakemirror={"deletes": "soft", "history": ["scd2", "changes"]})
+    moment = pa.array([datetime(2020, 1, 1)] * 100, pa.timestamp("us", "UTC"))
+    rows = marked([2, 4] * 50, id=list(range(100)), v=[1] * 100).append_column("__sourceTimestamp__", moment)
+    path = put(local, "t", 2, rows)
+    shutil.copy2(path, other / path.relative_to(local))
+    shutil.copy2(path.parent / "_metadata.json", other / path.parent.relative_to(local))
+    assert not MirroredDatabase(local).sync().failed and not MirroredDatabase(other, **settings).sync().failed
+    assert held(local, "t__changes") == held(other, "t__changes")
+    assert sum(held(local, "t__changes").values()) == 100
+    assert table_rows(local, "t") == table_rows(other, "t")
+    versions = table_rows(local, "t__history")
+    assert versions == table_rows(other, "t__history") and sum(versions.values()) > 500
