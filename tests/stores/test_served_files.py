@@ -99,9 +99,11 @@ def test_a_store_puts_only_over_what_was_expected(
     if large:
         monkeypatch.setattr(prefix, "_IN_ONE", 0)
     staged.write_bytes(b"new")
-    assert files.put(path, staged, None) is not None
+    assert files.put(path, staged, None) is not None and not staged.exists()
+    staged.write_bytes(b"new")
     with pytest.raises(Changed):
         files.put(path, staged, None)
+    assert staged.exists()
     before = files.find(path)
     put(files, path, b"newer", staged)
     staged.write_bytes(b"newest")

@@ -113,6 +113,19 @@ class RootFolder:
         _remove_objects(folder)
         return True
 
+    def remove_workspace(self, folder: Place) -> bool:
+        """Removes a workspace's folder that holds nothing but its file; False where something else is in it."""
+        storage = storage_of(folder)
+        listed = storage.list("", lambda _: False)
+        if listed.folders or listed.others or any(each.path != WORKSPACE_FILE for each in listed.files):
+            return False
+        storage.delete(WORKSPACE_FILE)
+        place = local_path(folder)
+        if place is not None:
+            place.rmdir()  # what has come meanwhile stays, as a new workspace
+            sync_folder(place.parent)
+        return True
+
     def is_free(self, folder: Place) -> bool:
         """True where nothing is."""
         return not storage_of(folder.parent).exists(folder.name)
@@ -140,13 +153,22 @@ def write_object(folder: Place, name: str, content: Mapping[str, Any]) -> None:
     sync(folder)
 
 
-def make_workspace(root: Place, name: str, workspace_id: str) -> None:
+def workspace_folders(root: Place) -> Mapping[str, Place]:
+    """The folders under a root, by the names of their workspaces in lower case."""
+    found = {}
+    for folder in folder_ids(root):
+        stored = read_object(folder, WORKSPACE_FILE) if not folder.name.startswith((".", "_")) else None
+        found[str((stored or {}).get("name", folder.name)).lower()] = folder
+    return found
+
+
+def make_workspace(root: Place, folder: str, workspace_id: str, name: str) -> None:
     """Makes a workspace's folder with its file."""
     place = local_path(root)
     if place is not None:
-        (place / name).mkdir()
+        (place / folder).mkdir()
         sync_folder(place)
-    write_object(root / name, WORKSPACE_FILE, {"id": workspace_id})
+    write_object(root / folder, WORKSPACE_FILE, {"id": workspace_id, "name": name})
 
 
 def _remove_objects(folder: Place) -> None:
@@ -177,4 +199,14 @@ def _is_text(name: str) -> bool:
     return True
 
 
-__all__ = ["DELETED", "GONE", "HARD_DELETED", "KEPT", "RootFolder", "make_workspace", "read_object", "write_object"]
+__all__ = [
+    "DELETED",
+    "GONE",
+    "HARD_DELETED",
+    "KEPT",
+    "RootFolder",
+    "make_workspace",
+    "read_object",
+    "workspace_folders",
+    "write_object",
+]

@@ -43,6 +43,7 @@ from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
 from lakemirror.service.rest.rest_answers import refusal
+from lakemirror.service.rest.workspace_calls import WorkspaceCalls
 from lakemirror.service.sharing.file_links import FileLinks
 from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
@@ -125,7 +126,8 @@ class Service:
         self.under_way = UnderWay(limits)
         counting = CountingAuthenticator(self.authenticator, self.under_way)
         rest = Rest(
-            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room
+            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room,
+            WorkspaceCalls(self.registry, self.principals),
         )  # fmt: skip
         authority = Authority(
             self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way

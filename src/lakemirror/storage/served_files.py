@@ -94,7 +94,8 @@ class ServedFiles(Protocol):
         """As `make_folder`, where folders need no making: only looks whether a file is in the way."""
 
     def put(self, path: str, source: Path, expected: Expected) -> Found | None:
-        """Publishes a synced file of the staging folder; None where it was taken away at once. Changed."""
+        """Publishes a synced file of the staging folder, which is gone then; None where it was taken away at once.
+        Changed: nothing has happened."""
 
     def move(self, source: str, target: str, expected: Expected, *, is_folder: bool) -> None:
         """Moves a file, whose modified time is then now, or a folder. FileNotFoundError, Changed."""

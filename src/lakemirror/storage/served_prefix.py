@@ -75,6 +75,11 @@ class ServedPrefix:
             self._known.add(folder)
 
     def put(self, path: str, source: Path, expected: Expected) -> Found | None:
+        found = self._put(path, source, expected)
+        source.unlink(missing_ok=True)  # as after a rename
+        return found
+
+    def _put(self, path: str, source: Path, expected: Expected) -> Found | None:
         key, size = self._key(path), source.stat().st_size
         self._known.discard(path)
         if size > _IN_ONE:

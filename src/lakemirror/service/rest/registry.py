@@ -27,6 +27,7 @@ from lakemirror.service.root_folder import (
     HARD_DELETED,
     KEPT,
     RootFolder,
+    make_workspace,
     read_object,
     write_object,
 )
@@ -44,7 +45,11 @@ _SWEEP = 600.0  # seconds between two looks at what was deleted and is still in 
 
 
 class NameInUse(Exception):
-    """Another database of the workspace has this display name."""
+    """Another database of the workspace, or another workspace, has this display name."""
+
+
+class NotEmpty(Exception):
+    """The workspace holds something. Its text says what."""
 
 
 @dataclass
@@ -114,6 +119,40 @@ class FolderRegistry:
         if named is None and name_or_id.lower().endswith(SUFFIX.lower()):
             named = found.by_name(name_or_id[: -len(SUFFIX)])
         return named
+
+    def create_workspace(self, name: str) -> WorkspaceEntry:
+        """A new workspace. NameInUse; LakemirrorError `storage-unavailable`."""
+        with self._lock, _coded():
+            if self._found(name) is not None:
+                raise NameInUse
+            made = str(uuid.uuid4())
+            folder = self.root / (name if self._tree.is_free(self.root / name) else made)
+            make_workspace(self.root, folder.name, made, name)
+            entry = WorkspaceEntry(made, name, folder)
+            self._workspaces[made] = _Workspace(entry, {}, {})
+            return entry
+
+    def rename_workspace(self, workspace: WorkspaceEntry, name: str) -> WorkspaceEntry:
+        """The workspace with another name; folder and id stay. NameInUse; KeyError."""
+        with self._lock, _coded():
+            held, other = self._workspaces[workspace.id], self._found(name)
+            if other is not None and other is not held:
+                raise NameInUse
+            entry = replace(held.entry, name=name)
+            write_object(entry.folder, WORKSPACE_FILE, {"id": entry.id, "name": name})
+            databases = {key: replace(each, workspace=entry) for key, each in held.databases.items()}
+            self._workspaces[workspace.id] = _Workspace(entry, databases, held.inodes)
+            return entry
+
+    def delete_workspace(self, workspace: WorkspaceEntry) -> None:
+        """Removes a workspace that holds nothing. NotEmpty; KeyError."""
+        with self._lock, _coded():
+            held = self._workspaces[workspace.id]
+            if held.databases:
+                raise NotEmpty("The workspace holds mirrored databases: delete them first.")
+            if not self._tree.remove_workspace(held.entry.folder):
+                raise NotEmpty("The workspace's folder holds something, perhaps databases deleted a while ago.")
+            del self._workspaces[workspace.id]
 
     def create(
         self, workspace: WorkspaceEntry, display_name: str, description: str, definition: bytes
@@ -228,7 +267,7 @@ class FolderRegistry:
             ):
                 return  # the same name in another case
             try:
-                held = _Workspace(WorkspaceEntry(self._workspace_id(folder), folder.name, folder), {}, {})
+                held = _Workspace(WorkspaceEntry(*self._workspace_of(folder), folder), {}, {})
             except (OSError, LakemirrorError) as failure:
                 log.error("%s", coded(failure))
                 return
@@ -247,13 +286,17 @@ class FolderRegistry:
             except (OSError, LakemirrorError) as failure:
                 log.error("%s: not served: %s", path, coded(failure))
 
-    def _workspace_id(self, folder: Place) -> str:
-        stored = (read_object(folder, WORKSPACE_FILE) or {}).get("id")
-        if isinstance(stored, str) and is_guid(stored) and stored.lower() not in self._workspaces:
-            return stored.lower()
+    def _workspace_of(self, folder: Place) -> tuple[str, str]:
+        """The id and the name of a workspace that is not known yet."""
+        stored = read_object(folder, WORKSPACE_FILE) or {}
+        made, name = stored.get("id"), stored.get("name", folder.name)
+        if not isinstance(name, str) or not is_workspace_name(name) or is_reserved(name) or self._found(name):
+            name = folder.name
+        if isinstance(made, str) and is_guid(made) and made.lower() not in self._workspaces:
+            return made.lower(), name
         made = str(uuid.uuid4())
-        write_object(folder, WORKSPACE_FILE, {"id": made})
-        return made
+        write_object(folder, WORKSPACE_FILE, {"id": made, "name": name})
+        return made, name
 
     def _take_in(self, held: _Workspace, folder: Place) -> None:
         """Adds a folder to the registry: with the data of its item file, or as a new database that runs."""
@@ -323,4 +366,4 @@ def _coded() -> Iterator[None]:
         raise coded(failure) from failure
 
 
-__all__ = ["KEPT", "STATES", "SUFFIX", "FolderRegistry", "NameInUse"]
+__all__ = ["KEPT", "STATES", "SUFFIX", "FolderRegistry", "NameInUse", "NotEmpty"]
