@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.storage import place
 
 
 @dataclass
@@ -31,12 +32,16 @@ class Answer:
 
 @dataclass
 class ServiceProcess:
-    """The service of one root folder, on one port from start to start."""
+    """The service of one root folder, on one port from start to start.
+
+    `address`: of a root in a store; then `root` is the service's own folder on a disk.
+    """
 
     root: Path
     log: Path
     port: int = 0
     environment: dict[str, str] | None = None
+    address: str = ""
     _process: subprocess.Popen[bytes] | None = None
     _tokens: dict[str, str] = field(default_factory=dict)
 
@@ -52,15 +57,18 @@ class ServiceProcess:
 
     @property
     def ca(self) -> Path:
-        return self.root / ".lakemirror/tls/ca.pem"
+        return self.root / ("" if self.address else ".lakemirror") / "tls/ca.pem"
 
     def principal(self, name: str, *roles: str) -> Issued:
         """A principal, made before the service starts."""
+        if self.address:
+            return Principals(place(self.address), self.root).add(name, list(roles))
         return Principals(self.root).add(name, list(roles))
 
     def start(self) -> None:
         """Starts the service and waits until it listens."""
-        words = [sys.executable, "-m", "lakemirror.cli", "serve", str(self.root), "--port", str(self.port)]
+        root = [self.address, "--state", str(self.root)] if self.address else [str(self.root)]
+        words = [sys.executable, "-m", "lakemirror.cli", "serve", *root, "--port", str(self.port)]
         with self.log.open("ab") as said:
             self._process = subprocess.Popen(words, stdout=said, stderr=said, env=self.environment)
         end = time.monotonic() + 60
@@ -102,6 +110,11 @@ class ServiceProcess:
         """A call of the REST interface, or of another plane that takes tokens."""
         data = None if body is None else json.dumps(body).encode()
         return self._send(method, path, data, {"Authorization": f"Bearer {self.token(issued)}"})
+
+    def send(self, issued: Issued, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """A call of the storage endpoint."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._send(method, path, body, {"Authorization": f"Bearer {self.token(issued)}", **named})
 
     def page(self, issued: Issued, path: str) -> Answer:
         """A page, or its twin."""

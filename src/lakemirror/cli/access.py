@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakemirror.cli.serve import require_extra
+from lakemirror.cli.options import StorageOptions
+from lakemirror.cli.serve import State, require_extra
+from lakemirror.storage.place import database_place
 
 if TYPE_CHECKING:
     from lakemirror.service.auth.principals import Principals
@@ -21,10 +23,12 @@ Name = Annotated[str, typer.Argument(help="The principal's name: 3 to 24 of a-z 
 @app.callback()
 def root(
     context: typer.Context,
-    root: Annotated[Path, typer.Argument(help="The folder that is served.")],
+    root: Annotated[str, typer.Argument(help="The folder that is served, or its address in a store.")],
+    state: State = None,
+    storage: StorageOptions = None,
 ) -> None:
     """Say who may use the service of a folder. A running service follows within seconds."""
-    context.obj = root
+    context.obj = database_place(root), state
 
 
 @app.command()
@@ -90,7 +94,7 @@ def share(
     require_extra()
     from lakemirror.service.sharing.profile import write_profile
 
-    write_profile(context.obj, name, to, endpoint, int(seconds(expires)))
+    write_profile(_principals(context), name, to, endpoint, int(seconds(expires)))
     print(to)
 
 
@@ -98,7 +102,7 @@ def _principals(context: typer.Context) -> Principals:
     require_extra()
     from lakemirror.service.auth.principals import Principals
 
-    return Principals(context.obj)
+    return Principals(*context.obj)
 
 
 __all__ = ["app"]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakemirror.cli.narration import utc_time
-from lakemirror.cli.options import with_groups
+from lakemirror.cli.options import StorageOptions, with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.supervised import leave
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import database_place
 
 if TYPE_CHECKING:
     from lakemirror.service.service import Service
@@ -66,14 +67,21 @@ class LimitOptions:
     max_requests: Annotated[int, typer.Option(help="Requests that may be under way at one time.", min=1)] = 512
 
 
+State = Annotated[
+    Path | None, typer.Option(help="The service's own folder on a disk; without it ROOT/.lakemirror. A store needs it.")
+]
+
+
 @with_groups
 def serve(
-    root: Annotated[Path, typer.Argument(help="The folder that holds the workspaces.")],
+    root: Annotated[str, typer.Argument(help="The folder that holds the workspaces, or its address in a store.")],
     address: AddressOptions,
     limits: LimitOptions,
+    state: State = None,
+    storage: StorageOptions = None,
     log_format: Annotated[str, typer.Option(help="How the log on stderr is written: text or json.")] = "text",
 ) -> None:
-    """Serve every mirrored database under a folder: REST, storage endpoint, page. Ends on SIGTERM or Ctrl-C.
+    """Serve every mirrored database under a folder or an address: REST, storage endpoint, page. Ends on SIGTERM.
 
     Example: lakemirror serve /srv/lake --host 0.0.0.0 --tls-name lake.example
     """
@@ -95,10 +103,11 @@ def serve(
         clear=address.http,
         token_lifetime=limits.token_lifetime,
         limits=Limits(_bytes(limits.max_body), limits.body_timeout, limits.page_size, limits.max_requests),
+        state=state,
     )
     import asyncio
 
-    ended = asyncio.run(_serve(Service(root, options)))
+    ended = asyncio.run(_serve(Service(database_place(root), options)))
     if not ended:
         say("running applies did not end in time: they end with the process, which is safe")
     leave(0)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from lakemirror.errors import LakemirrorError
@@ -187,15 +186,15 @@ class RecentLog:
     time.
     """
 
-    def __init__(self, table: str | Path, counts_for: float = _COUNTS_FOR) -> None:
+    def __init__(self, table: str | Place, counts_for: float = _COUNTS_FOR) -> None:
         """`counts_for`: seconds after which the log is listed again, at least."""
-        self._table = Path(table)
-        self._pointer_path = self._table / "_delta_log/_last_checkpoint"
-        self._in_log = self._pointer_path.with_name
+        self._table = place(table)
+        self._in_log = (self._table / "_delta_log").__truediv__
+        self._pointer_path = self._in_log("_last_checkpoint")
         self._counts_for = counts_for
         self._log: Log | None = None
         self._newest: _Identity | None = None
-        self._paths = self._table, self._table  # of the newest commit and of the one after it
+        self._paths: tuple[Place, Place] = self._table, self._table  # of the newest commit and of the one after it
         self._pointer: _Identity | None = None
         self._counts_until = 0.0
 

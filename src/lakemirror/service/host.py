@@ -29,7 +29,7 @@ from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DatabaseSettings, read_definition
 from lakemirror.status import DatabaseStatus
-from lakemirror.storage import LocalStorage
+from lakemirror.storage.place import storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,7 +268,7 @@ class _Engine:
 
     def _started(self) -> Runner:
         self._begun = time.monotonic()
-        storage = LocalStorage(self.database.folder)
+        storage = storage_of(self.database.folder)
         runner = Runner(
             storage, lambda: allowed(self._host.settings.of_database(read_definition(storage))), self._start_spark,
             observer=self, shared=self._host.shared, warnings_of=warnings_of,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from lakemirror.storage import Place
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -45,7 +47,7 @@ class WorkspaceEntry:
 
     id: str
     name: str
-    folder: Path
+    folder: Place
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class DatabaseEntry:
 
     id: str
     display_name: str
-    folder: Path
+    folder: Place
     workspace: WorkspaceEntry | None = None
     description: str = ""
     state: str = "Running"

@@ -15,19 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage import Place
+from lakemirror.storage.place import local_path
 
 OWN_FOLDER = ".lakemirror"  # under the root
 
 
-def own_folder(root: Path) -> Path:
-    """The service's own folder under a root, made with mode 0700 where it is missing.
+def own_folder(root: Place, state: Path | None = None) -> Path:
+    """The service's own folder, made with mode 0700 where it is missing: `state`, else `.lakemirror` under the root.
 
-    LakemirrorError `service-option-invalid` where the root is no folder.
+    LakemirrorError `service-option-invalid` where the root is no folder, or is in a store and there is no `state`.
     """
-    if not root.is_dir():
+    place = local_path(root)
+    if place is None and state is None:
+        raise LakemirrorError("service-option-invalid", f"{root} needs --state FOLDER, a folder on this machine's disk")
+    if place is not None and not place.is_dir():
         raise LakemirrorError("service-option-invalid", f"{root} is no folder")
-    folder = root / OWN_FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = state if state is not None or place is None else place / OWN_FOLDER
+    assert folder is not None
+    try:
+        folder.mkdir(mode=0o700, parents=state is not None, exist_ok=True)
+    except FileExistsError:
+        raise LakemirrorError("service-option-invalid", f"{folder} is no folder") from None
     folder.chmod(0o700)
     return folder
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import shutil
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from lakemirror.service.interface import Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
 from lakemirror.service.operating.metrics import ServiceMetrics
 from lakemirror.service.operating.operating_endpoints import ROUTES, Operating, version
-from lakemirror.service.private_files import locked, own_folder
+from lakemirror.service.private_files import OWN_FOLDER, locked, own_folder
 from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import dialect_of
@@ -42,11 +43,15 @@ from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
 from lakemirror.service.rest.rest_answers import refusal
+from lakemirror.service.rest.workspace_calls import WorkspaceCalls
 from lakemirror.service.sharing.file_links import FileLinks
 from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
 from lakemirror.service.storage.storage_answers import error_answer, finish_headers
 from lakemirror.service.under_way import CountingAuthenticator, UnderWay
+from lakemirror.storage import Place
+from lakemirror.storage.lease import RENEWED, Lease
+from lakemirror.storage.place import capabilities_of
 
 log = logging.getLogger("lakemirror")
 
@@ -62,7 +67,10 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 
 @dataclass(frozen=True)
 class Options:
-    """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP."""
+    """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP.
+
+    `state`: the service's own folder on a disk; None: ROOT/.lakemirror.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8443
@@ -72,6 +80,7 @@ class Options:
     clear: bool = False
     token_lifetime: int = 3600
     limits: Limits = field(default_factory=Limits)
+    state: Path | None = None
 
 
 def plane_of(target: str) -> str:
@@ -91,18 +100,20 @@ def plane_of(target: str) -> str:
 class Service:
     """Serves one root folder."""
 
-    def __init__(self, root: Path, options: Options) -> None:
+    def __init__(self, root: Place, options: Options) -> None:
         """LakemirrorError `service-option-invalid`, `root-in-use`."""
         self.root = root.absolute()
         self.options = options
-        self._own = own_folder(self.root)
+        self._own = own_folder(self.root, options.state)
         self._held = contextlib.ExitStack()
         if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
             self._held.close()
             raise LakemirrorError("root-in-use", f"another lakemirror serves {root}")
-        self.principals = Principals(self.root)
+        self._lease = Lease(self.root / OWN_FOLDER, self._own)
+        self._lease.take()
+        self.principals = Principals(self.root, options.state)
         self.tokens = Tokens(self._own / "keys", options.token_lifetime)
-        self.registry = FolderRegistry(self.root, lambda name: self.principals.by_name(name) is not None)
+        self.registry = FolderRegistry(self.root, lambda name: self.principals.by_name(name) is not None, options.state)
         self.host = EngineHost()
         self.captures = CaptureHost(self._own)
         self.registry.on_published(self.host.wake)
@@ -115,7 +126,8 @@ class Service:
         self.under_way = UnderWay(limits)
         counting = CountingAuthenticator(self.authenticator, self.under_way)
         rest = Rest(
-            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room
+            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room,
+            WorkspaceCalls(self.registry, self.principals),
         )  # fmt: skip
         authority = Authority(
             self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way
@@ -188,6 +200,7 @@ class Service:
         await self._listener.end(1.0)
         ended = await engines
         await captures
+        self._lease.give_up()
         self._held.close()
         return ended
 
@@ -243,7 +256,7 @@ class Service:
         """True where the disk has 1 GiB and 2 % free. It is looked at once a second."""
         now = time.monotonic()
         if now - self._room_seen > ROOM_LOOK:
-            usage = shutil.disk_usage(self.root)
+            usage = shutil.disk_usage(self._own)
             self._room = usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
             self._room_seen = now
         return self._room
@@ -286,9 +299,12 @@ class Service:
                 await asyncio.to_thread(self._look)
             except Exception as failure:  # the boundary around one look
                 log.error("%s", coded(failure))
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(RENEWED if capabilities_of(self.root).waits else LOOK)
 
     def _look(self) -> None:
+        if not self._lease.renew():
+            self._end_displaced()
+            return
         self.registry.look()
         self.host.follow(self.registry.all_databases())
         self.captures.follow(self.registry.all_databases())
@@ -297,6 +313,13 @@ class Service:
             if self.host.wait_stopped(database.id, 0.0) and self.captures.has_ended(database.id):
                 self.registry.bury(database)
         self.registry.sweep(time.time())
+
+    def _end_displaced(self) -> None:
+        """Another process serves this address: nothing more is changed here."""
+        if not self._stopping:
+            self._stopping = True
+            log.error("%s", LakemirrorError("root-in-use", f"another lakemirror serves {self.root} now: this one ends"))
+            signal.raise_signal(signal.SIGTERM)
 
 
 def _refusal(request: web.BaseRequest, plane: str, error: Refused) -> web.StreamResponse:

@@ -174,6 +174,25 @@ class ObjectStore:
 
         One request. False also where the store has no such condition: the caller looks and puts.
         """
+        before = self.cache.own(key)
+        if before is None or not before.tag:
+            return False
+        return self._put_over(key, data, before.tag, self.cache.generation(key)) is not None
+
+    def put_over(self, key: str, data: bytes, tag: str) -> Entry | None:
+        """Puts the object over the one with this ETag; None where another one is there, or none.
+
+        Two requests on Google Cloud Storage. None also where the store has no such condition.
+        """
+        import obstore
+
+        generation = ""
+        if self.root.startswith("gs:"):
+            with contextlib.suppress(FileNotFoundError), self._coded("head", key):
+                generation = str(obstore.head(self._store, key).get("version") or "")
+        return self._put_over(key, data, tag, generation)
+
+    def _put_over(self, key: str, data: bytes, tag: str, generation: str) -> Entry | None:
         import obstore
         from obstore.exceptions import (
             AlreadyExistsError,
@@ -183,25 +202,20 @@ class ObjectStore:
             PreconditionError,
         )
 
-        before = self.cache.own(key)
-        if before is None or not before.tag:
-            return False
-        generation = self.cache.generation(key)
         over: Any = {"version": generation} if generation else {}  # Google compares generations, others compare ETags
-        over["e_tag"] = f'"{before.tag}"'
+        over["e_tag"] = f'"{tag}"'
         self.requests["put"] += 1
         try:
             found = obstore.put(self._store, key, data, mode=over, use_multipart=False)
         except (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError, NotSupportedError):
             self.cache.forget([key])
-            return False
+            return None
         except (BaseError, OSError, ValueError) as error:
             self.cache.forget([key])
             if "status code: 501" in str(error):
-                return False
+                return None
             raise store_failure("put", self.root, key, error) from None
-        self._written(key, data, found)
-        return True
+        return self._written(key, data, found)
 
     def entries(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """The objects whose keys begin with `prefix` (ends in a slash, or is empty), by key, beginning behind `after`.

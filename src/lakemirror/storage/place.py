@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,9 @@ from lakemirror.storage.connections import give_options
 from lakemirror.storage.local import LocalStorage
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.served_files import ServedFiles
+from lakemirror.storage.served_folder import ServedFolder
+from lakemirror.storage.served_prefix import ServedPrefix
 from lakemirror.storage.storage import DISK, STORE, Capabilities, Entry, Storage
 from lakemirror.storage.store_path import StorePath
 
@@ -56,6 +59,11 @@ def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, st
 def database_place(address: str) -> Place:
     """The folder that a path, a `file:` address or the address of an object store names; `address-unsupported`."""
     return place(address) if is_store_address(address) else local_folder(address)
+
+
+def served_files(folder: Place) -> ServedFiles:
+    """The files of the database at that place, as clients of a service see and change them."""
+    return ServedPrefix(folder) if isinstance(folder, StorePath) else ServedFolder(folder)
 
 
 def capabilities_of(address: str | os.PathLike[str] | Place) -> Capabilities:
@@ -92,6 +100,26 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
     if isinstance(path, StorePath):
         return ObjectFile(path.store, path.key, known or path.known, written_once=written_once)
     return str(path)
+
+
+def read_pieces(address: str | Place, pieces: Sequence[tuple[int, int]], into: memoryview) -> None:
+    """Reads the bytes of a data file from each begin to its end into memory, one piece after the other.
+
+    The pieces ascend. In a store they are requests side by side. FileNotFoundError if there is no file; ValueError if
+    it is shorter.
+    """
+    source = opened(address, written_once=True)
+    with open(source, "rb", buffering=0) if isinstance(source, str) else source as file:  # noqa: PTH123
+        if isinstance(file, ObjectFile):
+            file.hold(pieces)
+        at = 0
+        for begin, end in pieces:
+            file.seek(begin)
+            while begin < end:
+                count = file.readinto(into[at : at + end - begin])
+                if not count:
+                    raise ValueError(f"{address} ends at byte {begin}, and its footer says that it does not")
+                begin, at = begin + count, at + count
 
 
 def names_in(folder: Place, first: str = "") -> Iterable[tuple[str, Place | None]]:
@@ -133,6 +161,21 @@ def folders_in(folder: Place) -> Iterator[Place]:
     else:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
             yield from [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def folder_id(folder: Place) -> int:
+    """The number of one folder, as `folder_ids` has it. FileNotFoundError on a disk."""
+    return 0 if isinstance(folder, StorePath) else folder.stat().st_ino
+
+
+def folder_ids(folder: Place) -> dict[Place, int]:
+    """The folders that are directly in a folder, by name; links are left out. Each with a number that another folder of
+    that name does not have: 0 in a store, which knows no folders. FileNotFoundError on a disk."""
+    if isinstance(folder, StorePath):
+        return dict.fromkeys(sorted(folders_in(folder), key=str), 0)
+    with os.scandir(folder) as entries:
+        found = [(Path(each.path), each.inode()) for each in entries if each.is_dir(follow_symlinks=False)]
+    return dict(sorted(found))
 
 
 def files_below(root: Place, enter: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
@@ -193,7 +236,7 @@ def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
 
 
 __all__ = [
-    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folders_in", "local_path",
-    "names_in", "opened", "place", "relative_to", "requests_sent", "storage_errors", "storage_of",
-    "storage_unavailable", "written_here",
+    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids",
+    "folders_in", "local_path", "names_in", "opened", "place", "read_pieces", "relative_to", "requests_sent",
+    "served_files", "storage_errors", "storage_of", "storage_unavailable", "written_here",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from lakemirror.service.auth.principals import Issued
 from lakemirror.service.service import Options, Service
+from lakemirror.storage import Place
 
 
 @dataclass
@@ -37,8 +38,9 @@ class Answer:
 class Running:
     """A service that runs in its own thread."""
 
-    def __init__(self, root: Path, **options: Any) -> None:
-        self.root = root
+    def __init__(self, root: Path | Place, **options: Any) -> None:
+        """A root in a store needs the option `state`."""
+        self.root: Any = root
         self._loop = asyncio.new_event_loop()
         self._options = Options(port=0, **options)
         self._up = threading.Event()
@@ -48,7 +50,7 @@ class Running:
         assert self._up.wait(30)
         self.port = int(self.service.url.rpartition(":")[2])
         self.url = f"https://localhost:{self.port}"
-        self.ca = root / ".lakemirror/tls/ca.pem"
+        self.ca = Path(str(options.get("state") or self.root / ".lakemirror")) / "tls/ca.pem"
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

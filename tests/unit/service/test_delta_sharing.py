@@ -451,7 +451,7 @@ def test_a_profile_ends_with_rotate_and_links_end_with_the_principal(running: Ru
     assert again.returncode == 2 and "cannot be made" in again.stderr and "Traceback" not in again.stderr
     for lifetime in (0, 36_501 * 86_400, 10**20):
         with pytest.raises(LakemirrorError, match="--expires"):
-            write_profile(running.root, "guest", tmp_path / "other.share", running.url, lifetime)
+            write_profile(Principals(running.root), "guest", tmp_path / "other.share", running.url, lifetime)
     guest = Reader(running, profile["bearerToken"])
     until(lambda: guest.get("/shares").status == 200)
     url = lines(guest.query(table("flat", "plain")))[2]["file"]["url"]

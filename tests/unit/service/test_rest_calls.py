@@ -307,7 +307,7 @@ def test_what_is_not_there(running: Running, token: str, root: Path, admin: Issu
         refused(running.send("GET", nowhere, token=token), 404, "EntityNotFound")
     refused(running.send("PUT", DATABASES, token=token), 405, "OperationNotSupported")
     refused(running.send("GET", f"{DATABASES}/{elsewhere}/startMirroring", token=token), 405, "OperationNotSupported")
-    refused(running.send("POST", "/v1/workspaces", {"displayName": "x"}, token=token), 501, "OperationNotSupported")
+    refused(running.send("POST", "/v1/workspaces", {"displayName": "x"}, token=token), 403, "InsufficientPrivileges")
     refused(running.send("POST", f"{SALES}/items", {}, token=token), 501, "OperationNotSupported")
     refused(running.send("GET", f"{SALES}/lakehouses", token=token), 501, "OperationNotSupported")
     refused(running.send("POST", DATABASES, b"[" + b" " * 16 * 1024**2 + b"]", token=token), 413, "RequestBodyTooLarge")

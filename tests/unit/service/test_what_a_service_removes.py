@@ -49,6 +49,7 @@ def test_what_a_killed_create_left_is_removed_and_nothing_else(tmp_path: Path) -
         (folder / "Tables").mkdir()
         made(folder / "mirroring.json")
         made(folder / ".mirroring.json.0123456789ab")
+        made(folder / f".mirroring.json.{uuid.uuid4().hex}.tmp")
         made(folder / ".lakemirror-item.json")
     foreign = [
         made(kept / "Files/LandingZone/orders/1.parquet"),

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import os
 import ssl
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from cryptography import x509
@@ -25,6 +27,8 @@ from lakemirror.service.interface import Caller, DatabaseEntry, Limits, Workspac
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 from lakemirror.service.storage import StorageEndpoint
+from lakemirror.storage import Place
+from lakemirror.storage.place import served_files
 
 WORKSPACE_ID = "11111111-2222-3333-4444-555555555555"
 DATABASE_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
@@ -34,8 +38,8 @@ ACCOUNT_KEY = "bG9va2luZyBmb3IgYSBrZXk="
 class MemoryRegistry:
     """Workspaces `ws` and `other`, each with a database `sales`, and `ws` with `empty`."""
 
-    def __init__(self, root: Path) -> None:
-        self._staging = root / ".lakemirror" / "staged"
+    def __init__(self, root: Place, own: Path) -> None:
+        self._staging = own / ".lakemirror" / "staged"
         self.wakes: list[str] = []
         self._workspaces = [
             WorkspaceEntry(WORKSPACE_ID, "ws", root / "ws"),
@@ -50,8 +54,8 @@ class MemoryRegistry:
         }
         for databases in self._databases.values():
             for database in databases:
-                (database.folder / "Files" / "LandingZone").mkdir(parents=True, exist_ok=True)
-                (database.folder / "Tables").mkdir(exist_ok=True)
+                served_files(database.folder).make_folder("Files/LandingZone")
+                served_files(database.folder).make_folder("Tables")
 
     @property
     def staging(self) -> Path:
@@ -73,6 +77,59 @@ class MemoryRegistry:
 
     def published(self, database: DatabaseEntry) -> None:
         self.wakes.append(database.id)
+
+
+class SeenInStore:
+    """What is at a place of a store, by the names of `pathlib.Path` that the tests use. It has no links."""
+
+    def __init__(self, folder: Place, path: str = "") -> None:
+        self._folder, self._path = folder, path
+        self._files = served_files(folder)
+
+    def __truediv__(self, below: str) -> SeenInStore:
+        return SeenInStore(self._folder, f"{self._path}/{below}".strip("/"))
+
+    def __str__(self) -> str:
+        return str(self._folder / self._path)
+
+    @property
+    def name(self) -> str:
+        return self._path.rpartition("/")[2]
+
+    def exists(self) -> bool:
+        return self._files.find(self._path) is not None
+
+    def is_dir(self) -> bool:
+        found = self._files.find(self._path)
+        return found is not None and found.is_folder
+
+    def is_file(self) -> bool:
+        return self.exists() and not self.is_dir()
+
+    def iterdir(self) -> list[SeenInStore]:
+        return [self / name for name in self._files.listed(self._path).names]
+
+    def rglob(self, _all: str) -> list[SeenInStore]:
+        inner = self.iterdir()
+        return [*inner, *(below for each in inner if each.is_dir() for below in each.rglob("*"))]
+
+    def stat(self) -> os.stat_result:
+        return (self._folder / self._path).stat()
+
+    def read_bytes(self) -> bytes:
+        return (self._folder / self._path).read_bytes()
+
+    def write_bytes(self, data: bytes) -> None:
+        (self._folder / self._path).write_bytes(data)
+
+    def write_text(self, text: str) -> None:
+        self.write_bytes(text.encode())
+
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        self._files.make_folder(self._path)
+
+    def symlink_to(self, _target: object) -> None:
+        """Nothing."""
 
 
 class MemoryAuthenticator:
@@ -101,10 +158,15 @@ class MemoryAuthenticator:
 class EndpointServer:
     """The endpoint in a thread of its own. `url`: without a slash at the end."""
 
-    def __init__(self, root: Path, limits: Limits | None = None, port: int = 0, *, tls: bool = False) -> None:
-        """`tls`: HTTPS with a certificate that `certificate` names."""
+    def __init__(
+        self, root: Path, limits: Limits | None = None, port: int = 0, *, tls: bool = False, served: Place | None = None
+    ) -> None:
+        """`tls`: HTTPS with a certificate that `certificate` names. `served`: where the databases are; None: `root`."""
         self.root = root
-        self.registry = MemoryRegistry(root)
+        self.served = served or root
+        for workspace in () if served else ("ws/sales", "ws/empty", "other/sales"):
+            (root / workspace).mkdir(parents=True, exist_ok=True)
+        self.registry = MemoryRegistry(self.served, root)
         self.authenticator = MemoryAuthenticator()
         self.handler = StorageEndpoint(self.registry, self.authenticator, limits or Limits()).handle
         self.certificate = root / "certificate.pem"
@@ -117,11 +179,12 @@ class EndpointServer:
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
-    def database(self) -> Path:
-        return self.root / "ws" / "sales"
+    def database(self) -> Any:
+        folder = self.served / "ws" / "sales"
+        return folder if isinstance(folder, Path) else SeenInStore(folder)
 
     @property
-    def landing_zone(self) -> Path:
+    def landing_zone(self) -> Any:
         return self.database / "Files" / "LandingZone"
 
     def staged(self) -> list[Path]:

@@ -16,6 +16,8 @@ from azure.storage.filedatalake import DataLakeServiceClient, FileSystemClient
 from endpoint_double import ACCOUNT_KEY, EndpointServer
 from obstore.store import AzureStore
 
+from lakemirror.storage.connections import given_options
+
 ZONE = "sales.MirroredDatabase/Files/LandingZone"
 KEY = {"account_name": "loader", "account_key": ACCOUNT_KEY}
 
@@ -162,8 +164,9 @@ def test_obstore(store: AzureStore) -> None:
 
 def test_delta_rs_reads_tables(endpoint: EndpointServer) -> None:
     table = endpoint.database / "Tables" / "orders"
-    deltalake.write_deltalake(str(table), pa.table({"id": [1, 2]}))
-    deltalake.write_deltalake(str(table), pa.table({"id": [3]}), mode="append")
+    of_store = given_options().get("", {})
+    deltalake.write_deltalake(str(table), pa.table({"id": [1, 2]}), storage_options=of_store)
+    deltalake.write_deltalake(str(table), pa.table({"id": [3]}), mode="append", storage_options=of_store)
     address = "abfss://ws@onelake.dfs.fabric.microsoft.com/sales/Tables/orders"
     options = {
         "endpoint": endpoint.url,

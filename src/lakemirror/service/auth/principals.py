@@ -15,14 +15,16 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.interface import Caller
-from lakemirror.service.private_files import locked, own_folder, read_json, sync_folder, write_json
+from lakemirror.service.private_files import locked, own_folder, read_json, write_json
+from lakemirror.service.root_folder import make_workspace, workspace_folders
 from lakemirror.service.workspace_names import is_reserved, is_workspace_name
+from lakemirror.storage import Place
 
 ROLES = ("read", "contribute")
 FOLLOW = 1.0  # seconds after which a change of the file is looked for
@@ -72,10 +74,11 @@ class _Content:
 class Principals:
     """The principals of one root folder. Safe to use from several threads and processes."""
 
-    def __init__(self, root: Path) -> None:
-        """Makes the file with a new tenant id where there is none."""
+    def __init__(self, root: Place, state: Path | None = None) -> None:
+        """Makes the file with a new tenant id where there is none. `state`: as `own_folder`."""
         self._root = root
-        self._folder = own_folder(root) / "principals"
+        self.own = own_folder(root, state)
+        self._folder = self.own / "principals"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / "principals.json"
         self._lock = threading.Lock()
@@ -110,7 +113,7 @@ class Principals:
         granted = parse_roles(roles)
         if not _NAME.fullmatch(name) or is_reserved(name):
             raise LakemirrorError("principal-invalid", f"{name!r} is no name for a principal: [a-z0-9]{{3,24}}")
-        folders = {each.name.lower() for each in self._root.iterdir()}
+        folders = set(workspace_folders(self._root))
         if name in folders or name in {workspace.lower() for workspace in granted}:
             raise LakemirrorError("principal-invalid", f"{name} is the name of a workspace")
         taken = [workspace for workspace in granted if workspace != "*" and self.by_name(workspace.lower())]
@@ -146,6 +149,20 @@ class Principals:
             principal = Principal(name, before.client_id, before.roles, _new_key(), hashed(secret))
             self._write(_Content(content.tenant_id, {**content.principals, name: principal}))
         return Issued(principal, secret, content.tenant_id)
+
+    def move_roles(self, workspace: str, to: str | None) -> None:
+        """Gives every role on a workspace for another name of it; None: takes the roles away."""
+        old = workspace.lower()
+        with locked(self._folder / "lock"):
+            content = self._read()
+            moved = dict(content.principals)
+            for name, each in content.principals.items():
+                if old in each.roles:
+                    left = {key: role for key, role in each.roles.items() if key != old}
+                    roles = left if to is None else {**left, to.lower(): each.roles[old]}
+                    moved[name] = replace(each, roles=roles)
+            if moved != content.principals:
+                self._write(_Content(content.tenant_id, moved))
 
     def _require(self, content: _Content, name: str) -> Principal:
         found = content.principals.get(name)
@@ -229,11 +246,9 @@ def _scrypt(secret: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:
     return hashlib.scrypt(data, salt=salt, n=cost["n"], r=cost["r"], p=cost["p"], maxmem=64 * 1024**2, dklen=32)
 
 
-def _make_workspace(root: Path, name: str) -> None:
-    if name == "*" or any(each.name.lower() == name.lower() and each.is_dir() for each in root.iterdir()):
-        return
-    (root / name).mkdir()
-    sync_folder(root)
+def _make_workspace(root: Place, name: str) -> None:
+    if name != "*" and name.lower() not in workspace_folders(root):
+        make_workspace(root, name, str(uuid.uuid4()), name)
 
 
 def _new_key() -> str:

@@ -22,6 +22,7 @@ from lakemirror.service.captures.capture_process import CaptureProcess, command,
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.private_files import read_json, write_json
 from lakemirror.service.refused import Refused
+from lakemirror.storage import Place
 
 FOLDER = "captures"  # under ROOT/.lakemirror
 END_WITHIN = 40.0  # seconds that a change waits for the process before
@@ -208,7 +209,7 @@ class CaptureHost:
         for each in list(self._ending.get(database_id, ())):
             each.ended.wait(max(0.0, deadline - time.monotonic()))
 
-    def _give_back(self, folder: Path, declaration: CaptureDeclaration) -> None:
+    def _give_back(self, folder: Place, declaration: CaptureDeclaration) -> None:
         password = declaration.password(self._own)
         bare = replace(declaration, options={})
         words = [*command("drop", folder, bare, password), "--yes"]

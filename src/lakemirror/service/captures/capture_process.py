@@ -23,6 +23,7 @@ from lakemirror.error_codes import CODES
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.service.captures.capture_declaration import SECRETS, VARIABLE, CaptureDeclaration
+from lakemirror.storage import Place
 
 log = logging.getLogger("lakemirror")
 
@@ -37,7 +38,7 @@ _ERROR = re.compile(r"([a-z]+(?:-[a-z]+)+): .")
 class CaptureProcess:
     """Keeps the process of one capture running until `stop`. Its thread ends soon after."""
 
-    def __init__(self, declaration: CaptureDeclaration, folder: Path, own: Path, database: str) -> None:
+    def __init__(self, declaration: CaptureDeclaration, folder: Place, own: Path, database: str) -> None:
         """`folder`: of the mirrored database, whose name for people is `database`. `own`: ROOT/.lakemirror."""
         self.declaration = declaration
         self.report: dict[str, Any] | None = None
@@ -158,7 +159,7 @@ class CaptureProcess:
             process.wait()
 
 
-def command(act: str, folder: Path, declaration: CaptureDeclaration, password: str | None) -> list[str]:
+def command(act: str, folder: Place, declaration: CaptureDeclaration, password: str | None) -> list[str]:
     """The words of a command of `lakemirror capture`; it reads the password from its stdin where there is one."""
     words = [sys.executable, "-m", "lakemirror.cli", "capture", act, str(folder), *declaration.words()]
     return words if password is None else [*words, "--password-file=/dev/stdin"]

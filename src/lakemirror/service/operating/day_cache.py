@@ -16,7 +16,7 @@ from lakemirror.executions.last_day import DayRows, last_day
 from lakemirror.failures import coded
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.settings import Settings
-from lakemirror.storage import LocalStorage
+from lakemirror.storage.place import storage_of
 
 FRESH = 15.0  # seconds for which plots are shown again
 _PATIENCE = 0.03  # seconds that a view waits for plots
@@ -62,7 +62,7 @@ class DayCache:
         now = time.time()
         day: _Day | None = None
         try:
-            day = _Day(last_day(LocalStorage(database.folder), Settings(), now), now)
+            day = _Day(last_day(storage_of(database.folder), Settings(), now), now)
             day.plots[""] = day.rows.plot(now)
         except Exception as failure:
             coded(failure)  # in the log of unexpected errors, if it is one

@@ -120,6 +120,7 @@ _SCHEMAS: dict[str, Any] = {
     ),
     "Workspace": _object("id displayName type", id=_GUID, displayName=_TEXT, type={"const": "Workspace"}),
     "Workspaces": _list_of("Workspace"),
+    "WorkspaceRequest": _object("displayName", displayName=_TEXT),
     "Item": _object(
         "id type displayName workspaceId", id=_GUID, type={"const": DATABASE}, displayName=_NAME,
         description=_DESCRIPTION, workspaceId=_GUID,

@@ -118,7 +118,7 @@ def _summary_of(
 
 def folder_of(database: DatabaseEntry) -> str:
     """The database's folder as commands on the service's machine name it, below the root that is served."""
-    return f"ROOT/{_workspace(database)}/{database.folder.name}"
+    return f"ROOT/{database.folder.parent.name}/{database.folder.name}"
 
 
 def _state(table: TableStatus) -> str:

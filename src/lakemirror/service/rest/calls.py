@@ -54,8 +54,12 @@ _PAGE = (("continuationToken", "string"),)
 
 CALLS: tuple[RestCall, ...] = (
     RestCall("ListWorkspaces", "GET", "/workspaces", answers="Workspaces", query=_PAGE),
-    RestCall("CreateWorkspace", "POST", "/workspaces", offered=False),
+    RestCall(
+        "CreateWorkspace", "POST", "/workspaces", OPERATOR, "Workspace", 201, body="WorkspaceRequest", refuses=(409,)
+    ),
     RestCall("GetWorkspace", "GET", _WORKSPACE, "read", "Workspace"),
+    RestCall("UpdateWorkspace", "PATCH", _WORKSPACE, OPERATOR, "Workspace", body="WorkspaceRequest", refuses=(409,)),
+    RestCall("DeleteWorkspace", "DELETE", _WORKSPACE, OPERATOR, refuses=(409,)),
     RestCall("ListItems", "GET", f"{_WORKSPACE}/items", "read", "Items", query=(("type", "string"), *_PAGE)),
     RestCall("CreateItem", "POST", f"{_WORKSPACE}/items", "contribute", offered=False),
     RestCall("ListMirroredDatabases", "GET", _DATABASES, "read", "MirroredDatabases", query=_PAGE),

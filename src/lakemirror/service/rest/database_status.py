@@ -14,7 +14,7 @@ from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition
 from lakemirror.status import DatabaseStatus, TableStatus, format_time
 from lakemirror.status_reader import last_status
-from lakemirror.storage import LocalStorage
+from lakemirror.storage.place import storage_of
 
 
 def status_of(database: DatabaseEntry, state: str) -> DatabaseStatus:
@@ -22,7 +22,7 @@ def status_of(database: DatabaseEntry, state: str) -> DatabaseStatus:
 
     `state`: of the database. Never raises for what is in the database's folder.
     """
-    storage = LocalStorage(database.folder)
+    storage = storage_of(database.folder)
     if state in ("Running", "Stopping"):
         return last_status(storage)
     try:
@@ -42,7 +42,7 @@ def table_rows(tables: Iterable[TableStatus]) -> list[dict[str, Any]]:
 def read_definition_file(database: DatabaseEntry) -> bytes | None:
     """The bytes of `mirroring.json`; None where there is none, or nothing that can be read."""
     try:
-        return LocalStorage(database.folder).read(DEFINITION, MOST_BYTES)
+        return storage_of(database.folder).read(DEFINITION, MOST_BYTES)
     except (FileNotFoundError, LakemirrorError):
         return None
 

@@ -1,17 +1,15 @@
 """The workspaces and databases of a root folder, from its folders and their item files.
 
 A database is a folder with an item file, ROOT/<workspace>/<folder>/.lakemirror-item.json: id, display name,
-description, what was asked for last. A folder without one is adopted. Every change is on disk before it is answered.
+description, what was asked for last. A folder without one is adopted. Every change is durable before it is answered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import re
-import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,31 +18,45 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE, DatabaseEntry, WorkspaceEntry
-from lakemirror.service.private_files import own_folder, read_json, sync_folder, write_json, write_private
+from lakemirror.service.private_files import own_folder
+from lakemirror.service.root_folder import (
+    DELETED,
+    GONE,
+    HARD_DELETED,
+    KEPT,
+    RootFolder,
+    make_workspace,
+    read_object,
+    write_object,
+)
 from lakemirror.service.workspace_names import is_guid, is_reserved, is_workspace_name
 from lakemirror.settings import DEFINITION
-from lakemirror.storage.own_files import entries, is_folder
+from lakemirror.storage import Place
+from lakemirror.storage.durable import put_over, sync
+from lakemirror.storage.place import folder_id
 
 log = logging.getLogger("lakemirror")
 
 STATES = ("Initialized", "Running", "Stopped")
-KEPT = 7 * 86_400.0  # seconds that a deleted database is kept
 SUFFIX = ".MirroredDatabase"
-_DELETED = ("Deleted", "HardDeleted")
-_MADE = re.compile(rf"\.?({re.escape(DEFINITION)}|{re.escape(ITEM_FILE)})(\.[0-9a-f]{{12}})?")
+_SWEEP = 600.0  # seconds between two looks at what was deleted and is still in its place
 
 
 class NameInUse(Exception):
-    """Another database of the workspace has this display name."""
+    """Another database of the workspace, or another workspace, has this display name."""
+
+
+class NotEmpty(Exception):
+    """The workspace holds something. Its text says what."""
 
 
 @dataclass
 class _Workspace:
     entry: WorkspaceEntry
     databases: dict[str, DatabaseEntry]
-    inodes: dict[Path, tuple[int, str]]  # folder to its inode and the database's id
+    inodes: dict[Place, tuple[int, str]]  # folder to its number and the database's id
 
     def by_name(self, name: str) -> DatabaseEntry | None:
         wanted = name.casefold()
@@ -54,18 +66,22 @@ class _Workspace:
 class FolderRegistry:
     """The registry of one root folder. Safe to use from several threads; reading never waits for the disk."""
 
-    def __init__(self, root: Path, is_principal: Callable[[str], bool] = lambda _: False) -> None:
-        """`is_principal`: whether a name belongs to a principal, and so to no workspace."""
+    def __init__(
+        self, root: Place, is_principal: Callable[[str], bool] = lambda _: False, state: Path | None = None
+    ) -> None:
+        """`is_principal`: whether a name belongs to a principal, and so to no workspace. `state`: the service's own
+        folder on a disk; None: ROOT/.lakemirror."""
         self.root = root.absolute()
-        self._own = own_folder(self.root)
+        self._own = own_folder(self.root, state)
+        self._tree = RootFolder(self.root, self._own)
         self._is_principal = is_principal
         self._lock = threading.RLock()  # held by changes; the dictionaries are read without it, each in one step
         self._workspaces: dict[str, _Workspace] = {}
         self._wake: Callable[[str], None] = lambda _: None
         self._doomed: dict[str, DatabaseEntry] = {}  # deleted, and not moved away yet
+        self._graves: list[Place] = []  # deleted, and kept in its place
+        self._swept = 0.0
         self.staging.mkdir(mode=0o700, exist_ok=True)
-        for leftover in entries(self._own):
-            _remove_unmade(leftover)
         self.look()
 
     @property
@@ -104,6 +120,40 @@ class FolderRegistry:
             named = found.by_name(name_or_id[: -len(SUFFIX)])
         return named
 
+    def create_workspace(self, name: str) -> WorkspaceEntry:
+        """A new workspace. NameInUse; LakemirrorError `storage-unavailable`."""
+        with self._lock, _coded():
+            if self._found(name) is not None:
+                raise NameInUse
+            made = str(uuid.uuid4())
+            folder = self.root / (name if self._tree.is_free(self.root / name) else made)
+            make_workspace(self.root, folder.name, made, name)
+            entry = WorkspaceEntry(made, name, folder)
+            self._workspaces[made] = _Workspace(entry, {}, {})
+            return entry
+
+    def rename_workspace(self, workspace: WorkspaceEntry, name: str) -> WorkspaceEntry:
+        """The workspace with another name; folder and id stay. NameInUse; KeyError."""
+        with self._lock, _coded():
+            held, other = self._workspaces[workspace.id], self._found(name)
+            if other is not None and other is not held:
+                raise NameInUse
+            entry = replace(held.entry, name=name)
+            write_object(entry.folder, WORKSPACE_FILE, {"id": entry.id, "name": name})
+            databases = {key: replace(each, workspace=entry) for key, each in held.databases.items()}
+            self._workspaces[workspace.id] = _Workspace(entry, databases, held.inodes)
+            return entry
+
+    def delete_workspace(self, workspace: WorkspaceEntry) -> None:
+        """Removes a workspace that holds nothing. NotEmpty; KeyError."""
+        with self._lock, _coded():
+            held = self._workspaces[workspace.id]
+            if held.databases:
+                raise NotEmpty("The workspace holds mirrored databases: delete them first.")
+            if not self._tree.remove_workspace(held.entry.folder):
+                raise NotEmpty("The workspace's folder holds something, perhaps databases deleted a while ago.")
+            del self._workspaces[workspace.id]
+
     def create(
         self, workspace: WorkspaceEntry, display_name: str, description: str, definition: bytes
     ) -> DatabaseEntry:
@@ -113,17 +163,9 @@ class FolderRegistry:
             if held.by_name(display_name) is not None:
                 raise NameInUse
             database_id = str(uuid.uuid4())
-            made = self._own / f"new-{database_id}"
-            (made / LANDING_ZONE).mkdir(parents=True)
-            (made / "Tables").mkdir()
-            target = workspace.folder / _folder_name(workspace.folder, display_name, database_id)
+            target = workspace.folder / self._folder_name(workspace.folder, display_name, database_id)
             entry = DatabaseEntry(database_id, display_name, target, workspace, description, "Initialized")
-            write_private(made / DEFINITION, definition, 0o644)
-            write_json(made / ITEM_FILE, _item(entry))
-            for folder in (made / LANDING_ZONE, made / "Files", made):
-                sync_folder(folder)
-            made.rename(target)
-            sync_folder(workspace.folder)
+            self._tree.make(target, database_id, _item(entry), definition)
             self._hold(held, entry)
             return entry
 
@@ -151,14 +193,15 @@ class FolderRegistry:
         KeyError where the database is deleted."""
         with self._lock, _coded():
             _, now = self._held(database)
-            write_private(now.folder / DEFINITION, made(), 0o644)
+            put_over(now.folder / DEFINITION, made(), durable=True)
+            sync(now.folder)
 
     def delete(self, database: DatabaseEntry, *, hard: bool) -> None:
         """The database is not found from now on, also after a restart; `bury` moves its folder. KeyError."""
         with self._lock, _coded():
             held, now = self._held(database)
-            doomed = replace(now, state=_DELETED[hard])
-            write_json(now.folder / ITEM_FILE, _item(doomed))
+            doomed = replace(now, state=HARD_DELETED if hard else DELETED)
+            write_object(now.folder, ITEM_FILE, _item(doomed))
             del held.databases[now.id]
             self._doomed[now.id] = doomed
 
@@ -174,48 +217,49 @@ class FolderRegistry:
             if doomed is None:
                 return
             assert doomed.workspace is not None
+            held = self._workspaces.get(doomed.workspace.id)
             with _coded():
-                grave = self._own / "deleted" / doomed.workspace.name
-                grave.mkdir(mode=0o700, parents=True, exist_ok=True)
-                doomed.folder.rename(grave / doomed.id)
-                sync_folder(grave)
-                sync_folder(doomed.workspace.folder)
-                os.utime(grave / doomed.id)
-                held = self._workspaces.get(doomed.workspace.id)
-                if held is not None:
-                    held.inodes.pop(doomed.folder, None)
-        if doomed.state == "HardDeleted":
-            shutil.rmtree(grave / doomed.id, ignore_errors=True)
+                moved = self._tree.bury(doomed.folder, doomed.workspace.name, doomed.id)
+            if not moved:
+                self._graves.append(doomed.folder)
+            elif held is not None:
+                held.inodes.pop(doomed.folder, None)
+        if doomed.state == HARD_DELETED and moved:
+            self._tree.remove_buried(doomed.workspace.name, doomed.id)
+        elif doomed.state == HARD_DELETED:
+            self._remove_old(doomed.folder, time.time())
 
     def sweep(self, now: float) -> None:
-        """Removes deleted databases that have been kept for 7 days: folders whose item file says that they are."""
-        for folder in [each for workspace in entries(self._own / "deleted") for each in entries(workspace)]:
-            if not is_folder(folder):
-                continue
-            with contextlib.suppress(OSError):
-                item = read_json(folder / ITEM_FILE) or {}
-                if item.get("state") not in _DELETED or item.get("id") != folder.name:
-                    continue
-                if item["state"] == "HardDeleted" or now - folder.stat().st_mtime > KEPT:
-                    shutil.rmtree(folder, ignore_errors=True)
+        """Removes deleted databases that have been kept for 7 days."""
+        self._tree.sweep(now)
+        if now - self._swept > _SWEEP:
+            self._swept = now
+            for folder in list(self._graves):
+                self._remove_old(folder, now)
+
+    def _remove_old(self, folder: Place, now: float) -> None:
+        with contextlib.suppress(LakemirrorError):  # the store does not answer: later again
+            if self._tree.remove_old(folder, now):
+                with self._lock:
+                    self._graves.remove(folder)
 
     def look(self) -> None:
         """Follows folders that were added, moved or removed by hand. Errors of one folder are not raised."""
         with self._lock:
             seen: set[str] = set()
             try:
-                for folder in _folders(self.root):
+                for folder in self._tree.folders(self.root):
                     if not is_workspace_name(folder.name) or is_reserved(folder.name):
                         continue
                     if not self._is_principal(folder.name.lower()):
-                        self._look_into(Path(folder.path), seen)
-            except OSError as failure:
+                        self._look_into(folder, seen)
+            except (OSError, LakemirrorError) as failure:
                 log.error("%s", coded(failure))
                 return
             for gone in set(self._workspaces) - seen:
                 del self._workspaces[gone]
 
-    def _look_into(self, folder: Path, seen: set[str]) -> None:
+    def _look_into(self, folder: Place, seen: set[str]) -> None:
         held = next((w for w in self._workspaces.values() if w.entry.folder == folder), None)
         if held is None:
             if any(
@@ -223,47 +267,53 @@ class FolderRegistry:
             ):
                 return  # the same name in another case
             try:
-                held = _Workspace(WorkspaceEntry(self._workspace_id(folder), folder.name, folder), {}, {})
-            except OSError as failure:
+                held = _Workspace(WorkspaceEntry(*self._workspace_of(folder), folder), {}, {})
+            except (OSError, LakemirrorError) as failure:
                 log.error("%s", coded(failure))
                 return
             self._workspaces[held.entry.id] = held
         seen.add(held.entry.id)
         try:
-            found = {Path(each.path): each.inode() for each in _folders(folder) if each.name[0] not in "._"}
-        except OSError as failure:
+            found = {each: number for each, number in self._tree.folders(folder).items() if each.name[0] not in "._"}
+        except (OSError, LakemirrorError) as failure:
             log.error("%s", coded(failure))
             return
         for path in [path for path, (inode, _) in held.inodes.items() if found.get(path) != inode]:
             held.databases.pop(held.inodes.pop(path)[1], None)
-        for path in sorted(found.keys() - held.inodes.keys()):
+        for path in sorted(found.keys() - held.inodes.keys(), key=str):
             try:
                 self._take_in(held, path)
             except (OSError, LakemirrorError) as failure:
                 log.error("%s: not served: %s", path, coded(failure))
 
-    def _workspace_id(self, folder: Path) -> str:
-        stored = (read_json(folder / WORKSPACE_FILE) or {}).get("id")
-        if isinstance(stored, str) and is_guid(stored) and stored.lower() not in self._workspaces:
-            return stored.lower()
+    def _workspace_of(self, folder: Place) -> tuple[str, str]:
+        """The id and the name of a workspace that is not known yet."""
+        stored = read_object(folder, WORKSPACE_FILE) or {}
+        made, name = stored.get("id"), stored.get("name", folder.name)
+        if not isinstance(name, str) or not is_workspace_name(name) or is_reserved(name) or self._found(name):
+            name = folder.name
+        if isinstance(made, str) and is_guid(made) and made.lower() not in self._workspaces:
+            return made.lower(), name
         made = str(uuid.uuid4())
-        write_json(folder / WORKSPACE_FILE, {"id": made})
-        return made
+        write_object(folder, WORKSPACE_FILE, {"id": made, "name": name})
+        return made, name
 
-    def _take_in(self, held: _Workspace, folder: Path) -> None:
+    def _take_in(self, held: _Workspace, folder: Place) -> None:
         """Adds a folder to the registry: with the data of its item file, or as a new database that runs."""
-        item = read_json(folder / ITEM_FILE)
+        item = read_object(folder, ITEM_FILE)
         known = {each.id for workspace in self._workspaces.values() for each in workspace.databases.values()}
         entry = None if item is None else _entry(item, folder, held.entry)
-        if entry is not None and entry.state in _DELETED:
-            self._doomed.setdefault(entry.id, entry)
+        if entry is not None and entry.state in GONE:
+            held.inodes[folder] = (folder_id(folder), entry.id)
+            if folder not in self._graves:
+                self._doomed.setdefault(entry.id, entry)
             return
         if entry is None or entry.id in known or held.by_name(entry.display_name) is not None:
             made = str(uuid.uuid4())
             name = made if held.by_name(folder.name) is not None else folder.name
             entry = DatabaseEntry(made, name, folder, held.entry, "", "Running")
-            (folder / LANDING_ZONE).mkdir(parents=True, exist_ok=True)
-            write_json(folder / ITEM_FILE, _item(entry))
+            create_database(folder)
+            write_object(folder, ITEM_FILE, _item(entry))
             log.info("%s: is now a mirrored database", folder)
         self._hold(held, entry)
 
@@ -277,46 +327,18 @@ class FolderRegistry:
         held = self._workspaces[database.workspace.id]
         return held, held.databases[database.id]
 
+    def _folder_name(self, workspace: Place, display_name: str, database_id: str) -> str:
+        fits = len(display_name.encode()) <= 255 and display_name[0] not in "._"
+        return display_name if fits and self._tree.is_free(workspace / display_name) else database_id
+
     def _hold(self, held: _Workspace, entry: DatabaseEntry) -> None:
         held.databases[entry.id] = entry
-        held.inodes[entry.folder] = (entry.folder.stat().st_ino, entry.id)
+        held.inodes[entry.folder] = (folder_id(entry.folder), entry.id)
 
     def _store(self, held: _Workspace, entry: DatabaseEntry) -> DatabaseEntry:
-        write_json(entry.folder / ITEM_FILE, _item(entry))
+        write_object(entry.folder, ITEM_FILE, _item(entry))
         held.databases[entry.id] = entry
         return entry
-
-
-def _remove_unmade(folder: Path) -> None:
-    """Removes what a killed process left of a `create`, and nothing that anybody put there."""
-    if not (folder.name.startswith("new-") and is_guid(folder.name[4:]) and is_folder(folder)):
-        return
-    for path in entries(folder):
-        if _MADE.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-            path.unlink(missing_ok=True)
-    for made in (LANDING_ZONE, "Files", "Tables", ""):
-        with contextlib.suppress(OSError):  # not empty, or a link
-            (folder / made).rmdir()
-
-
-def _folders(folder: Path) -> list[os.DirEntry[str]]:
-    """The real folders in a folder, in the order of their names; links are left out, names that are no UTF-8 too."""
-    with os.scandir(folder) as entries:
-        found = [each for each in entries if each.is_dir(follow_symlinks=False)]
-    return sorted((each for each in found if _is_text(each.name)), key=lambda each: each.name)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _folder_name(workspace: Path, display_name: str, database_id: str) -> str:
-    fits = len(display_name.encode()) <= 255 and display_name[0] not in "._"
-    return display_name if fits and not os.path.lexists(workspace / display_name) else database_id
 
 
 def _item(entry: DatabaseEntry) -> dict[str, Any]:
@@ -328,10 +350,10 @@ def _item(entry: DatabaseEntry) -> dict[str, Any]:
     }
 
 
-def _entry(item: dict[str, Any], folder: Path, workspace: WorkspaceEntry) -> DatabaseEntry | None:
+def _entry(item: dict[str, Any], folder: Place, workspace: WorkspaceEntry) -> DatabaseEntry | None:
     values = [item.get(name) for name in ("id", "displayName", "description", "state")]
     texts = [value for value in values if isinstance(value, str)]
-    if len(texts) < len(values) or not is_guid(texts[0]) or texts[3] not in (*STATES, *_DELETED):
+    if len(texts) < len(values) or not is_guid(texts[0]) or texts[3] not in (*STATES, *GONE):
         return None
     return DatabaseEntry(texts[0].lower(), texts[1], folder, workspace, texts[2], texts[3])
 
@@ -344,4 +366,4 @@ def _coded() -> Iterator[None]:
         raise coded(failure) from failure
 
 
-__all__ = ["KEPT", "STATES", "SUFFIX", "FolderRegistry", "NameInUse"]
+__all__ = ["KEPT", "STATES", "SUFFIX", "FolderRegistry", "NameInUse", "NotEmpty"]

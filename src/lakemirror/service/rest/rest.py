@@ -24,16 +24,17 @@ from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
+from lakemirror.service.rest.body_names import description_of, display_name
 from lakemirror.service.rest.calls import DATABASE, OPERATOR, OTHER_ITEMS, RestCall, calls_at
 from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows
 from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry, NameInUse
 from lakemirror.service.rest.rest_answers import answer, invalid
-from lakemirror.service.workspace_names import is_display_name, is_guid
+from lakemirror.service.rest.workspace_calls import WorkspaceCalls
+from lakemirror.service.workspace_names import is_guid
 
 MOST_BYTES = 16 * 1024**2  # of a request
-MOST_DESCRIPTION = 256  # characters
 STOP_WITHIN = 60.0  # seconds that a deletion waits for the engine before it is answered
 
 
@@ -70,6 +71,7 @@ class Rest:
     paging: Paging
     limits: Limits
     has_room: Callable[[], bool]
+    workspaces: WorkspaceCalls
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """The answer. Refused; LakemirrorError where the store fails."""
@@ -83,14 +85,14 @@ class Rest:
         asked = _Asked(request, caller, query, f"{self.base_url(request)}{raw}")
         call = call_at(parts, request.method)
         notes().operation = call.operation
-        if call.operation == "CreateWorkspace":
-            raise _not_offered("A workspace is made by `lakemirror access`, or as a folder.")
         found = self._found(asked, call, parts)
         return await self.act(call.operation)(found)
 
     def _found(self, asked: _Asked, call: RestCall, parts: list[str]) -> _Asked:
         """The request with the workspace and the database that its address names; its role is checked."""
         if len(parts) == 1:
+            if call.role == OPERATOR and not asked.caller.may("*", "contribute"):
+                raise Refused(403, "InsufficientPrivileges", f"{asked.caller.name} has no role for this.")
             return asked
         workspace = self._workspace(asked.caller, parts[1], call.role)
         if not call.offered:
@@ -107,6 +109,9 @@ class Rest:
         return {
             "ListWorkspaces": self._workspaces,
             "GetWorkspace": self._get_workspace,
+            "CreateWorkspace": self._create_workspace,
+            "UpdateWorkspace": self._update_workspace,
+            "DeleteWorkspace": self._delete_workspace,
             "ListItems": self._items,
             "ListMirroredDatabases": self._databases,
             "CreateMirroredDatabase": self._create,
@@ -145,6 +150,18 @@ class Rest:
     async def _get_workspace(self, asked: _Asked) -> web.Response:
         return answer(_workspace_row(asked.the_workspace))
 
+    async def _create_workspace(self, asked: _Asked) -> web.Response:
+        made = await asyncio.to_thread(self.workspaces.create, await self._body(asked.request))
+        return answer(_workspace_row(made), 201)
+
+    async def _update_workspace(self, asked: _Asked) -> web.Response:
+        body = await self._body(asked.request)
+        return answer(_workspace_row(await asyncio.to_thread(self.workspaces.rename, asked.the_workspace, body)))
+
+    async def _delete_workspace(self, asked: _Asked) -> web.Response:
+        await asyncio.to_thread(self.workspaces.delete, asked.the_workspace)
+        return answer()
+
     async def _items(self, asked: _Asked) -> web.Response:
         other = asked.query.get("type", DATABASE).lower() != DATABASE.lower()
         return self._listed(asked, [] if other else self.registry.databases(asked.the_workspace))
@@ -162,7 +179,7 @@ class Rest:
 
     async def _create(self, asked: _Asked) -> web.Response:
         body = await self._body(asked.request)
-        name, description = _display_name(body), _description(body)
+        name, description = display_name(body), description_of(body)
         if name is None:
             raise invalid("The request has no displayName.")
         data, bounds = definition_of(body), self.host.settings.bounds
@@ -182,7 +199,7 @@ class Rest:
 
     async def _update(self, asked: _Asked) -> web.Response:
         body = await self._body(asked.request)
-        name, description = _display_name(body), _description(body)
+        name, description = display_name(body), description_of(body)
         if name is None and description is None:
             raise invalid("The request has neither displayName nor description.")
         try:
@@ -341,20 +358,6 @@ def _item_row(database: DatabaseEntry) -> dict[str, Any]:
 
 def _workspace_row(workspace: WorkspaceEntry) -> dict[str, str]:
     return {"id": workspace.id, "displayName": workspace.name, "type": "Workspace"}
-
-
-def _display_name(body: Mapping[str, Any]) -> str | None:
-    name = body.get("displayName")
-    if name is not None and (not isinstance(name, str) or not is_display_name(name)):
-        raise invalid("displayName has 1 to 123 letters, digits and underscores, inside also spaces, dots and hyphens.")
-    return name
-
-
-def _description(body: Mapping[str, Any]) -> str | None:
-    description = body.get("description")
-    if description is not None and (not isinstance(description, str) or len(description) > MOST_DESCRIPTION):
-        raise invalid(f"description is a text of at most {MOST_DESCRIPTION} characters.")
-    return description
 
 
 def _written_error(database: DatabaseEntry) -> LakemirrorError | None:

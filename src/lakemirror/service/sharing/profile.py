@@ -13,26 +13,24 @@ from pathlib import Path
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
-from lakemirror.service.private_files import own_folder
 
 _PATH = "/delta-sharing"
 _LONGEST = 36_500 * 86_400  # seconds; the end has a year of four digits
 
 
-def write_profile(root: Path, name: str, to: Path, endpoint: str, lifetime: int) -> None:
+def write_profile(principals: Principals, name: str, to: Path, endpoint: str, lifetime: int) -> None:
     """Writes the profile file of a principal, with mode 0600. `lifetime`: in seconds.
 
     `endpoint`: scheme and host of the service. LakemirrorError `principal-missing`; `principal-invalid`: the file
     exists, or cannot be written.
     """
-    principals = Principals(root)
     principal = principals.by_name(name)
     if principal is None:
         raise LakemirrorError("principal-missing", f"there is no principal {name}")
     if not endpoint.startswith(("https://", "http://")) or not 1 <= lifetime <= _LONGEST:
         message = "--endpoint begins with https://, and --expires is over 0 and at most 36500d"
         raise LakemirrorError("principal-invalid", message)
-    token, expiry = Tokens(own_folder(root) / "keys").issue_for_sharing(principal, principals.tenant_id, lifetime)
+    token, expiry = Tokens(principals.own / "keys").issue_for_sharing(principal, principals.tenant_id, lifetime)
     ends = datetime.datetime.fromtimestamp(expiry, datetime.timezone.utc)
     profile = {
         "shareCredentialsVersion": 1,

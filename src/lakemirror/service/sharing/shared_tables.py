@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from lakemirror.delta.log_folder import tables_below
 from lakemirror.service.interface import Caller, DatabaseEntry, Registry, WorkspaceEntry
 from lakemirror.service.refused import Refused
+from lakemirror.storage import Place
 
 _TABLES = "Tables"
 
@@ -31,7 +32,7 @@ class SharedTable:
     path: str
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         return self.database.folder / self.path
 
     @property
@@ -118,7 +119,7 @@ def _is_in(schema: str, database: str) -> bool:
 def _tables_of(share: WorkspaceEntry, database: DatabaseEntry) -> Iterator[SharedTable]:
     top = database.folder / _TABLES
     for folder in tables_below(top):
-        parts = Path(str(folder)).relative_to(top).parts
+        parts = PurePosixPath(str(folder).removeprefix(f"{top}/")).parts
         if 1 <= len(parts) <= 2:
             schema = ".".join([database.display_name, *parts[:-1]])
             yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))

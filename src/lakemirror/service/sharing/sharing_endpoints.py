@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.auth.principals import Principals
-from lakemirror.service.interface import Caller, DatabaseEntry, Limits
+from lakemirror.service.interface import Caller, Limits
 from lakemirror.service.raw_query import decoded, query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
@@ -44,7 +43,8 @@ from lakemirror.service.storage.ranges import ByteRange, range_of
 from lakemirror.service.storage.reads import send_part
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
-from lakemirror.storage.inside import folder_of, open_file
+from lakemirror.storage.place import served_files
+from lakemirror.storage.served_files import ServedFile
 
 log = logging.getLogger("lakemirror")
 ROOT = "/delta-sharing"
@@ -180,16 +180,16 @@ class Sharing:
         if database is None:
             raise Refused(404, "FileNotFound", "The database of this file is gone.")
         try:
-            handle = await self._workers.run(_opened, database, file.path)
+            opened = await self._workers.run(served_files(database.folder).open, file.path)
         except (LakemirrorError, OSError):
             raise Refused(404, "FileNotFound", "This file is gone: query the table again.") from None
         try:
-            return await self._bytes(request, handle)
+            return await self._bytes(request, opened, served_files(database.folder).piece)
         finally:
-            os.close(handle)
+            opened.close()
 
-    async def _bytes(self, request: web.BaseRequest, handle: int) -> web.StreamResponse:
-        length = os.fstat(handle).st_size
+    async def _bytes(self, request: web.BaseRequest, file: ServedFile, piece: int) -> web.StreamResponse:
+        length = file.found.length
         part = range_of(request.headers, length)
         headers = {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", "Cache-Control": "no-store"}
         if part is not None:
@@ -200,7 +200,7 @@ class Sharing:
             return web.Response(status=status, headers={**headers, "Content-Length": str(wanted.length)})
         answer = web.StreamResponse(status=status, headers=headers)
         answer.content_length = wanted.length
-        await send_part(request, answer, handle, wanted, self._workers)
+        await send_part(request, answer, file, wanted, piece, self._workers)
         return answer
 
     def _page(self, asked: _Asked, items: list[dict[str, str]]) -> web.Response:
@@ -300,11 +300,6 @@ def _whole_number(text: str | None, name: str) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise Refused(400, "InvalidRequest", f"{name} is a number from 0.")
     return int(text)
-
-
-def _opened(database: DatabaseEntry, path: str) -> int:
-    with folder_of(database.folder, path) as (folder, name):
-        return open_file(folder, name, path)
 
 
 def _json(content: Any) -> web.Response:

@@ -9,7 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log, RecentLog, list_log
@@ -17,6 +16,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.service.refused import Refused
 from lakemirror.service.sharing.response_lines import FileLine, snapshot_lines
 from lakemirror.service.sharing.shared_tables import SharedTable
+from lakemirror.storage import Place
 
 _MOST_TABLES = 256
 _MOST_LINES = 50_000  # of files, some 100 MB
@@ -34,7 +34,7 @@ class Snapshots:
     """Reads snapshots of shared tables. Safe for threads."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Path, _Known] = OrderedDict()
+        self._known: OrderedDict[Place, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
     def newest(self, table: SharedTable) -> Snapshot:

@@ -7,7 +7,6 @@ import http
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -25,11 +24,12 @@ from lakemirror.service.storage.call import Call, asked_for, meant_method, on_pa
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import Conditions, conditions_of
 from lakemirror.service.storage.copy import copy, missing_source
-from lakemirror.service.storage.database_files import DatabaseFiles, Found
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.dfs import make_folder
 from lakemirror.service.storage.filesystems import (
     filesystem_status,
     make_filesystem,
+    modified_ns,
     not_offered,
     readable,
     remove_filesystem,
@@ -47,6 +47,7 @@ from lakemirror.service.storage.storage_answers import (
     not_found,
 )
 from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
+from lakemirror.storage.served_files import Found
 
 _SMALL = 1 << 20  # bytes
 _MOST_LIST_BYTES = 16 << 20  # 50,000 blocks
@@ -221,9 +222,7 @@ async def list_containers(call: Call) -> web.Response:
     names = []
     for workspace in readable(call):
         if workspace.name.startswith(prefix):
-            modified = 0
-            with suppress(OSError):
-                modified = workspace.folder.stat().st_mtime_ns
+            modified = modified_ns(workspace)
             names.append((workspace.name, http_date(modified), f"0x{modified:X}"))
     return web.Response(text=container_list(_endpoint(call), names), content_type="application/xml")
 
@@ -254,8 +253,7 @@ async def _batch_part(call: Call, part: batch_delete.Part) -> batch_delete.PartA
 
 
 def _before_put(files: DatabaseFiles, path: str, conditions: Conditions) -> None:
-    with files.lock:
-        check_now(files, path, conditions, "BlobAlreadyExists")
+    check_now(files, path, conditions, "BlobAlreadyExists")
 
 
 def _publish(files: DatabaseFiles, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:

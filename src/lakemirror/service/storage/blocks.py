@@ -16,11 +16,13 @@ from pathlib import Path
 from lakemirror.failpoints import reach
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import DatabaseFiles, Found
-from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.database_files import DatabaseFiles
+from lakemirror.service.storage.publish_file import check_now, publish, sync_file
 from lakemirror.service.storage.storage_answers import invalid_parameter
 from lakemirror.service.storage.uploads import remove_files
 from lakemirror.storage.own_files import is_folder
+from lakemirror.storage.served_files import Found
+from lakemirror.storage.served_folder import copy_into
 
 _MOST_ID_BYTES = 64
 _MOST_COMMITTED = 1024
@@ -42,8 +44,9 @@ def block_name(text: str) -> str:
 def keep_block(files: DatabaseFiles, path: str, name: str, temporary: Path, conditions: Conditions) -> None:
     """Makes a received block count, over one with the same id. Refused 403 where something may not be replaced."""
     folder = _folder(files, path)
+    is_there = conditions.creates_only and files.find(path) is not None
     with files.lock:
-        conditions.check_overwrite(files.find(path) is not None or (folder / name).exists())
+        conditions.check_overwrite(is_there or (folder / name).exists())
         folder.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder / name)
     reach("block.staged")
@@ -74,8 +77,7 @@ def publish_blocks(
             raise _unknown() from None
         if kind == "Committed":
             raise _unknown()
-    with files.lock:
-        check_now(files, path, conditions, "BlobAlreadyExists")
+    check_now(files, path, conditions, "BlobAlreadyExists")
     complete = files.temporary("put")
     folder = _folder(files, path)
     try:
@@ -84,7 +86,7 @@ def publish_blocks(
         found = publish(files, complete, path, conditions, "BlobAlreadyExists")
     except BaseException as error:
         complete.unlink(missing_ok=True)
-        there = files.on_disk(path)
+        there = files.published.find(path)
         is_unknown = isinstance(error, Refused) and error.code == "InvalidBlockList"
         if is_unknown and there and files.committed.get(path) == (names, there.etag) and not uncommitted(files, path):
             return there

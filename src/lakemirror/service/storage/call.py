@@ -55,8 +55,7 @@ class FilesByDatabase:
                 files.remove_old_uploads(now - KEPT_SECONDS)
 
     def _serve(self, files: DatabaseFiles, database: DatabaseEntry) -> DatabaseFiles:
-        files.folder = database.folder
-        files.is_served = partial(self._is_served, database)
+        files.serve(database.folder, partial(self._is_served, database))
         return files
 
     def _is_served(self, database: DatabaseEntry) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from awscrt.checksums import crc64nvme
 
@@ -47,12 +46,13 @@ def digest_of(text: str | None) -> bytes | None:
     return _decoded(text, 16, "InvalidMd5")
 
 
-def check_file(file: int, md5: bytes | None) -> None:
-    """Refused 400 `Md5Mismatch` where the MD5 of an open file is another one; None checks nothing."""
+def check_file(read_at: Callable[[int, int], bytes], md5: bytes | None) -> None:
+    """Refused 400 `Md5Mismatch` where the MD5 of a file is another one; None checks nothing. `read_at`: its bytes, by
+    size and offset."""
     if md5 is None:
         return
     digest, at = hashlib.md5(usedforsecurity=False), 0
-    while data := os.pread(file, 1 << 20, at):
+    while data := read_at(1 << 20, at):
         digest.update(data)
         at += len(data)
     if digest.digest() != md5:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 from lakemirror.service.refused import Refused
-from lakemirror.service.storage.database_files import Found
 from lakemirror.service.storage.storage_answers import forbidden
+from lakemirror.storage.served_files import Found
 
 
 @dataclass(frozen=True)

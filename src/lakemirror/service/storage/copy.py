@@ -6,16 +6,16 @@ import os
 
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
-from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.database_files import DatabaseFiles
+from lakemirror.service.storage.publish_file import check_now, publish, sync_file
+from lakemirror.storage.served_files import Found
 
 
 def copy(files: DatabaseFiles, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
     """Publishes a copy of a file. Refused 404 `CannotVerifyCopySource`, 409, 412."""
-    with files.lock:
+    with files.publishing(target):
         check_now(files, target, conditions, "BlobAlreadyExists")
-        staged = files.find(source)
-        is_created = staged is not None and staged.is_staged
+        is_created = files.staged(source) is not None
     complete = files.temporary("put")
     try:
         if is_created:
@@ -36,20 +36,17 @@ def missing_source() -> Refused:
 
 def _copy(files: DatabaseFiles, source: str, of_source: Conditions, complete: os.PathLike[str]) -> None:
     try:
-        file = files.open(source)
+        file = files.published.open(source)
     except FileNotFoundError:
         raise missing_source() from None
     try:
-        found = found_of(os.fstat(file))
-        if found is None:
-            raise missing_source()
-        of_source.check_write(found, "BlobAlreadyExists")
+        of_source.check_write(file.found, "BlobAlreadyExists")
         target = os.open(complete, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            copy_into(file, target, 0, found.length)
-        except EOFError:
+            file.copy_to(target, file.found.length)
+        except (EOFError, FileNotFoundError):
             raise missing_source() from None
         finally:
             os.close(target)
     finally:
-        os.close(file)
+        file.close()

@@ -15,7 +15,7 @@ from lakemirror.service.storage.bodies import receive
 from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import DatabaseFiles, Found
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.filesystems import (
     filesystem_access,
     filesystem_status,
@@ -38,6 +38,7 @@ from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.rename import rename
 from lakemirror.service.storage.storage_answers import http_date, not_found
 from lakemirror.service.storage.uploads import Part, Upload
+from lakemirror.storage.served_files import Found
 
 
 @on_path
@@ -129,14 +130,14 @@ async def list_paths(call: Call) -> web.Response:
 
 def make_folder(files: DatabaseFiles, path: str, call: Call) -> Found:
     """Makes a folder and its parents, durably; harmless where it exists. Refused 409 for a file there, 412."""
-    with files.lock:
+    with files.publishing(path):
         found = files.find(path)
         conditions_of(call.headers).check_write(found, call.codes.exists)
         if found is not None and not found.is_folder:
             raise Refused(409, call.codes.exists, "A file has this name.")
         publish_file.make_parents(files, f"{path}/x")
         made = files.find(path)
-    files.sync_folder_of(f"{path}/x")
+    files.published.settle(f"{path}/x")
     if made is None:
         raise not_found(call.dialect)
     return made

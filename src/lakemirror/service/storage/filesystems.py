@@ -11,6 +11,7 @@ from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.reads import access_of
 from lakemirror.service.storage.storage_answers import forbidden, http_date
+from lakemirror.storage.place import local_path
 
 
 async def filesystem_status(call: Call) -> web.Response:
@@ -74,9 +75,15 @@ async def workspaces_json(call: Call) -> web.Response:
     return web.Response(text=json.dumps({"filesystems": entries}), content_type="application/json")
 
 
-def _about(workspace: WorkspaceEntry) -> dict[str, str]:
+def modified_ns(workspace: WorkspaceEntry) -> int:
+    """When something last came to the workspace or went, in nanoseconds since 1970; 0 in a store."""
+    folder = local_path(workspace.folder)
     try:
-        modified = workspace.folder.stat().st_mtime_ns
+        return 0 if folder is None else folder.stat().st_mtime_ns
     except OSError:
-        modified = 0
+        return 0
+
+
+def _about(workspace: WorkspaceEntry) -> dict[str, str]:
+    modified = modified_ns(workspace)
     return {"ETag": f'"0x{modified:X}"', "Last-Modified": http_date(modified)}

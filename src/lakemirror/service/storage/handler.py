@@ -11,6 +11,7 @@ import time
 
 from aiohttp import web
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.service.interface import Authenticator, Limits, Registry
 from lakemirror.service.refused import Refused
@@ -60,6 +61,8 @@ class StorageEndpoint:
             answer = await _dispatch(call)
         except Refused as error:
             answer = _refusal(request, error, dialect, method)
+        except LakemirrorError as error:
+            answer = _refusal(request, _of_store(error), dialect, method)
         except OSError as error:
             answer = _refusal(request, _failed(error, request, dialect), dialect, method)
         except Exception as error:
@@ -85,6 +88,16 @@ async def _dispatch(call: Call) -> web.StreamResponse:
             raise Refused(501, "NotImplemented", f"{name} is not offered.")
     call.check_sas()
     return await _ANSWERS[call.dialect][call.operation.name](call)
+
+
+def _of_store(error: LakemirrorError) -> Refused:
+    """What a store that cannot be used means for a client."""
+    if error.code == "path-refused":
+        return Refused(400, "InvalidUri", "The store cannot hold a file of this name.")
+    log.error("%s", error)
+    if error.retry:
+        return Refused(503, "ServerBusy", "The store does not answer now.", {"Retry-After": "5"})
+    return Refused(500, "InternalError", "The service failed.")
 
 
 def _refusal(request: web.BaseRequest, error: Refused, dialect: str, method: str) -> web.Response:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from lakemirror.service.request_address import MOST_PATH_BYTES
-from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.numbers import number_of
 from lakemirror.service.storage.storage_answers import invalid_parameter
+from lakemirror.storage.served_files import Found, ServedNames
 
 MOST_ENTRIES = 5000
 
@@ -86,18 +86,13 @@ class Tree:
 
     def _frame(self, folder: str, start: bytes, recursive: bool, slashed: bool) -> _Frame:
         if not folder:
-            return _Frame(-1, None, "", [(name, True) for name in self._files_of], start, recursive, slashed)
+            return _Frame(None, None, "", [(name, True) for name in self._files_of], start, recursive, slashed)
         database, _, path = folder.partition("/")
         if database not in self._files_of:
             raise FileNotFoundError(folder)
         files = self._files_of[database]()
-        handle = files.open_to_list(path)
-        try:
-            names = _names(handle, files, path)
-        except BaseException:
-            os.close(handle)
-            raise
-        return _Frame(handle, files, folder, names, start, recursive, slashed)
+        listed = files.published.listed(path)
+        return _Frame(listed, files, folder, _names(listed, files, path), start, recursive, slashed)
 
 
 class _Frame:
@@ -105,7 +100,7 @@ class _Frame:
 
     def __init__(
         self,
-        handle: int,
+        listed: ServedNames | None,
         files: DatabaseFiles | None,
         folder: str,
         names: list[tuple[str, bool]],
@@ -113,7 +108,7 @@ class _Frame:
         recursive: bool,
         slashed: bool,
     ) -> None:
-        self._handle = handle
+        self._listed = listed
         self._files = files
         self._folder = folder
         below = f"{folder}/" if folder else ""
@@ -130,20 +125,14 @@ class _Frame:
         self.steps = iter([(full, enters) for _, full, enters in keys])
 
     def find(self, name: str) -> Found | None:
-        if self._files is None:
+        if self._files is None or self._listed is None:
             return Found(True, 0, "0x0", 0)
-        path = name.partition("/")[2]
-        upload = self._files.uploads.get(path)
-        if upload is not None and upload.is_create:
-            return self._files.find(path)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            return found_of(os.stat(name.rpartition("/")[2], dir_fd=self._handle, follow_symlinks=False))
-        return None
+        return self._files.staged(name.partition("/")[2]) or self._listed.find(name.rpartition("/")[2])
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        if self._listed is not None:
+            self._listed.close()
+            self._listed = None
 
 
 def page_of(entries: Iterator[Entry], most: int) -> Page:
@@ -198,18 +187,13 @@ def page_size(text: str | None, parameter: str) -> int:
     return min(number, MOST_ENTRIES)
 
 
-def _names(handle: int, files: DatabaseFiles, path: str) -> list[tuple[str, bool]]:
+def _names(listed: ServedNames, files: DatabaseFiles, path: str) -> list[tuple[str, bool]]:
     """The names in a folder, each with whether it is a folder."""
-    found: dict[str, bool] = {}
-    with os.scandir(handle) as scan:
-        for item in scan:
-            if _HIDDEN.search(item.name) or (not path and item.name.startswith(".")):
-                continue
-            with suppress(OSError):
-                if item.is_dir(follow_symlinks=False):
-                    found[item.name] = True
-                elif item.is_file(follow_symlinks=False):
-                    found[item.name] = False
+    found = {
+        name: is_folder
+        for name, is_folder in listed.names.items()
+        if not _HIDDEN.search(name) and (path or not name.startswith("."))
+    }
     below = f"{path}/" if path else ""
     with files.lock:
         staged = [upload.path for upload in files.uploads.values() if upload.is_create]

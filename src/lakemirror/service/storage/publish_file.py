@@ -1,39 +1,39 @@
-"""Publishing: a complete, synced file gets its name in the landing zone by one rename.
+"""Publishing: a complete, synced file gets its name in the landing zone by one rename, or one put to a store.
 
-    staged bytes ─▶ assembled ─▶ checked ─▶ fsync ─▶ lock: condition, rename ─▶ fsync of the folder ─▶ answer
+    staged bytes ─▶ assembled ─▶ checked ─▶ fsync ─▶ condition and rename ─▶ fsync of the folder ─▶ answer
+                                                  ─▶ put with the condition ─▶ answer
 
 The engine sees the old file or the new one. After the answer the file survives a power cut (service.md section 6).
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 from lakemirror.failpoints import reach
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.checksums import check_file
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of, new_etag, now_ns
+from lakemirror.service.storage.database_files import DatabaseFiles, new_etag
 from lakemirror.service.storage.uploads import DATA, Part, Upload, begin_upload, chain
+from lakemirror.storage.served_files import ANY, Changed, Expected, Found, now_ns
+from lakemirror.storage.served_folder import copy_into
 
-_COPY = 64 << 20
+_TRIES = 5  # of a publish while others replace the file
 
 
 def create_file(files: DatabaseFiles, path: str, conditions: Conditions) -> Found:
     """Creates a file that clients see with length 0; disk and engine see nothing of it. Refused."""
-    with files.lock:
-        found = files.find(path)
-        conditions.check_write(found, "PathAlreadyExists")
-        if found and found.is_folder:
-            raise Refused(409, "PathAlreadyExists", "A folder has this name.")
+    with files.publishing(path):
+        check_now(files, path, conditions)
         make_parents(files, path)
-        files.discard(path)
-        upload = begin_upload(files.temporary("up"), path, new_etag(), now_ns(), 0, "")
-        files.uploads[path] = upload
-        created = files.find(path)
+        with files.lock:
+            files.discard(path)
+            upload = begin_upload(files.temporary("up"), path, new_etag(), now_ns(), 0, "")
+            files.uploads[path] = upload
+            created = files.staged(path)
     assert created is not None
     reach("upload.created")
     return created
@@ -57,7 +57,7 @@ def upload_for_append(files: DatabaseFiles, path: str) -> tuple[Upload | None, i
 
 def begin_append(files: DatabaseFiles, path: str) -> Upload:
     """An upload that goes on after the published file at a path. Call it under the lock of the files."""
-    found = files.on_disk(path)
+    found = files.published.find(path)
     if found is None:
         raise Refused(404, "PathNotFound", "The path does not exist.")
     upload = begin_upload(files.temporary("up"), path, found.etag, found.modified_ns, found.length, found.etag)
@@ -105,33 +105,66 @@ def publish(
     `upload`: the one that is published; Refused 409 where another has taken its place meanwhile.
     """
     reach("publish.synced")
-    with files.lock:
-        if upload is not None and files.uploads.get(path) is not upload:
-            raise Refused(409, "PathConflict", "Another request created or deleted this path meanwhile.")
-        if not files.is_served():
-            raise Refused(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
-        check_now(files, path, conditions, exists_code)
-        make_parents(files, path)
-        with files.parent(path, make=True) as (folder, name):
-            now = now_ns()
-            os.utime(source, ns=(now, now))
-            _rename(files, source, folder, name)
-            found = _status(folder, name)
-        if upload is None:
-            files.discard(path)
-        else:
-            del files.uploads[path]
+    with files.publishing(path):
+        found = _put(files, source, path, lambda: _expected(files, path, conditions, exists_code, upload))
+        with files.lock:
+            if upload is None:
+                files.discard(path)
+            elif files.uploads.get(path) is upload:
+                del files.uploads[path]
     reach("publish.renamed")
-    files.sync_folder_of(path)
+    files.published.settle(path)
     reach("publish.durable")
     if found is None:
         raise Refused(404, "PathNotFound", "The path was removed at once.")
     return found
 
 
+def _put(files: DatabaseFiles, source: Path, path: str, expected: Callable[[], Expected]) -> Found | None:
+    """Puts the file at its path while nothing else comes there than is expected. Refused."""
+    for _ in range(_TRIES):
+        try:
+            found = files.published.put(path, source, expected())
+        except Changed:
+            continue
+        if files.published.waits and not files.is_served():
+            files.published.remove_file(
+                path, keeps_folder=False
+            )  # the database was deleted meanwhile: what comes later goes, too
+            raise _deleted()
+        return found
+    raise Refused(503, "ServerBusy", "Others replace this file at the same time.", {"Retry-After": "1"})
+
+
+def _expected(
+    files: DatabaseFiles, path: str, conditions: Conditions, exists_code: str, upload: Upload | None
+) -> Expected:
+    """What may be replaced at the path now. Refused where nothing may be written there."""
+    with files.lock:
+        if upload is not None and files.uploads.get(path) is not upload:
+            raise Refused(409, "PathConflict", "Another request created or deleted this path meanwhile.")
+        if not files.is_served():
+            raise _deleted()
+        staged = files.staged(path)
+        parents = path.rpartition("/")[0]
+        check_parents(files, path)
+    found = staged or files.published.find(path)
+    check(found, conditions, exists_code)
+    files.check_folders(parents)
+    return ANY if staged is not None or conditions == Conditions() else found
+
+
+def _deleted() -> Refused:
+    return Refused(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
+
+
 def check_now(files: DatabaseFiles, path: str, conditions: Conditions, exists_code: str = "PathAlreadyExists") -> None:
     """Refused where a file may not be written at the path now: a condition, or a folder there."""
-    found = files.find(path)
+    check(files.find(path), conditions, exists_code)
+
+
+def check(found: Found | None, conditions: Conditions, exists_code: str) -> None:
+    """Refused where this may not be replaced by a file."""
     conditions.check_write(found, exists_code)
     if found and found.is_folder:
         raise Refused(409, exists_code, "A folder has this name.")
@@ -139,39 +172,23 @@ def check_now(files: DatabaseFiles, path: str, conditions: Conditions, exists_co
 
 def make_parents(files: DatabaseFiles, path: str) -> None:
     """Makes the folders above a path. Refused 409 `PathConflict` where one of them is a file."""
+    check_parents(files, path)
+    files.make_folder(path.rpartition("/")[0])
+
+
+def check_parents(files: DatabaseFiles, path: str) -> None:
+    """Refused 409 `PathConflict` where one of the folders above a path is an upload."""
     parts = path.split("/")[:-1]
     for depth in range(len(parts)):
         if "/".join(parts[: depth + 1]) in files.uploads:
             raise Refused(409, "PathConflict", "A file is in the place of a folder of this path.")
-    if parts:
-        folder = "/".join(parts)
-        found = files.on_disk(folder)
-        if found is None:
-            files.forget_durable_folders()
-        if found is None or not found.is_folder:
-            files.make_folder(folder)
 
 
 def sync_file(path: Path, md5: bytes | None = None) -> None:
     """Syncs one staged file, once its MD5 is checked. Refused 400 `Md5Mismatch`."""
     with path.open("rb") as file:
-        check_file(file.fileno(), md5)
+        check_file(lambda size, at: os.pread(file.fileno(), size, at), md5)
         os.fsync(file.fileno())
-
-
-def copy_into(source: int, target: int, offset: int, length: int) -> None:
-    """Copies `length` bytes from the start of `source` to `offset` of `target`. EOFError where it is shorter."""
-    copied = 0
-    while copied < length:
-        try:
-            size = os.copy_file_range(source, target, min(_COPY, length - copied), copied, offset + copied)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            size = os.pwrite(target, os.pread(source, min(1 << 20, length - copied), copied), offset + copied)
-        if not size:
-            raise EOFError
-        copied += size
 
 
 def _assemble(files: DatabaseFiles, upload: Upload, end: int) -> None:
@@ -200,21 +217,21 @@ def _assemble(files: DatabaseFiles, upload: Upload, end: int) -> None:
 def _copy_base(files: DatabaseFiles, upload: Upload, target: int) -> None:
     gone = Refused(412, "ConditionNotMet", "The file that was appended to was replaced.")
     try:
-        source = files.open(upload.path)
+        source = files.published.open(upload.path)
     except FileNotFoundError:
         raise gone from None
     try:
-        copy_into(source, target, 0, upload.base)
-    except EOFError:
+        source.copy_to(target, upload.base)
+    except (EOFError, FileNotFoundError):
         raise gone from None
     finally:
-        os.close(source)
+        source.close()
 
 
 def _flushed_already(
     files: DatabaseFiles, path: str, position: int, conditions: Conditions, md5: bytes | None
 ) -> Found:
-    found = files.on_disk(path)
+    found = files.published.find(path)
     if found is None:
         raise Refused(404, "PathNotFound", "The path does not exist.")
     if found.is_folder:
@@ -223,47 +240,14 @@ def _flushed_already(
     if position != found.length:
         raise _wrong_position(found.length)
     if md5 is not None:
-        file = files.open(path)
+        file = files.published.open(path)
         try:
-            check_file(file, md5)
+            check_file(file.read_at, md5)
         finally:
-            os.close(file)
-    files.sync_folder_of(path)
+            file.close()
+    files.published.settle(path)
     return found
 
 
 def _wrong_position(end: int) -> Refused:
     return Refused(400, "InvalidFlushPosition", f"The bytes without a gap end at {end}.")
-
-
-def _status(folder: int, name: str) -> Found | None:
-    """What a name in an open folder holds; None where another process has taken it away."""
-    with suppress(FileNotFoundError):
-        return found_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
-    return None
-
-
-def _rename(files: DatabaseFiles, source: Path, folder: int, name: str) -> None:
-    try:
-        os.rename(source, name, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _rename_across(source, folder, name)
-
-
-def _rename_across(source: Path, folder: int, name: str) -> None:
-    """The same where the database is on another file system: copied beside its name first."""
-    beside = f".{now_ns():x}.lakemirror.tmp"
-    target = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
-    try:
-        with source.open("rb") as file:
-            copy_into(file.fileno(), target, 0, os.fstat(file.fileno()).st_size)
-        os.fsync(target)
-        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.unlink(beside, dir_fd=folder)
-        raise
-    finally:
-        os.close(target)
-    source.unlink()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
+from contextlib import suppress
 
 from aiohttp import web
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.ranges import ByteRange, range_of
 from lakemirror.service.storage.storage_answers import finish_headers, http_date, not_found
 from lakemirror.service.storage.workers import Workers
+from lakemirror.storage.served_files import Found, ServedFile
 
-_CHUNK = 1 << 20
 _MOST_MD5 = 4 << 20
 
 ACCESS = {"x-ms-owner": "$superuser", "x-ms-group": "$superuser"}
@@ -26,23 +27,25 @@ FOLDER_PERMISSIONS, FILE_PERMISSIONS = "rwxr-x---", "rw-r-----"
 @on_path
 async def read(call: Call, files: DatabaseFiles) -> web.StreamResponse:
     """The answer to HEAD or GET of a path."""
-    path = call.address.path
-    found = await call.serving.workers.run(files.find, path)
+    file, found = await call.serving.workers.run(_opened, files, call.address.path)
     if found is None:
         raise not_found(call.dialect)
-    handle = -1
-    if not found.is_folder and not found.is_staged:
-        try:
-            handle = await call.serving.workers.run(files.open, path)
-        except FileNotFoundError:
-            raise not_found(call.dialect) from None
     try:
-        if handle >= 0:
-            found = found_of(os.fstat(handle)) or found  # the file that is read, if it was replaced just now
-        return await _answer(call, found, handle)
+        return await _answer(call, found, file, files.published.piece)
     finally:
-        if handle >= 0:
-            os.close(handle)
+        if file is not None:
+            file.close()
+
+
+def _opened(files: DatabaseFiles, path: str) -> tuple[ServedFile | None, Found | None]:
+    """The published file at a path, and what clients see there."""
+    if staged := files.staged(path):
+        return None, staged
+    with suppress(FileNotFoundError):
+        file = files.published.open(path)
+        return file, file.found
+    found = files.published.find(path)
+    return None, found if found is not None and found.is_folder else None
 
 
 def properties_of(found: Found) -> dict[str, str]:
@@ -94,7 +97,7 @@ async def left_as_it_is(call: Call, files: DatabaseFiles) -> web.Response:
     return written(200, found)
 
 
-async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
+async def _answer(call: Call, found: Found, file: ServedFile | None, piece: int) -> web.StreamResponse:
     headers = properties_of(found)
     status = conditions_of(call.headers).verdict(found.etag, found.modified_ns, reading=True)
     if status:
@@ -111,23 +114,28 @@ async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
         wanted, code = part, 206
         headers["Content-Range"] = part.content_range
         if call.headers.get("x-ms-range-get-content-md5", "").lower() == "true":
-            headers["Content-MD5"] = await call.serving.workers.run(_md5, handle, part)
+            headers["Content-MD5"] = await call.serving.workers.run(_md5, file, part)
     answer = web.StreamResponse(status=code, headers=headers)
     answer.content_length = wanted.length
     finish_headers(call.request, answer)
-    await send_part(call.request, answer, handle, wanted, call.serving.workers)
+    await send_part(call.request, answer, file, wanted, piece, call.serving.workers)
     return answer
 
 
 async def send_part(
-    request: web.BaseRequest, answer: web.StreamResponse, handle: int, wanted: ByteRange, workers: Workers
+    request: web.BaseRequest,
+    answer: web.StreamResponse,
+    file: ServedFile | None,
+    wanted: ByteRange,
+    piece: int,
+    workers: Workers,
 ) -> None:
     """Sends a part of an open file as the body of an answer. A file that became shorter ends the connection."""
     try:
         await answer.prepare(request)
         at = wanted.start
-        while at < wanted.end:
-            data = await workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
+        while at < wanted.end and file is not None:
+            data = await workers.run(file.read_at, min(piece, wanted.end - at), at)
             if not data:
                 raise EOFError  # the file became shorter
             await answer.write(data)
@@ -135,13 +143,13 @@ async def send_part(
         await answer.write_eof()
     except ConnectionError:
         return  # the client has gone
-    except (OSError, EOFError):
+    except (OSError, EOFError, LakemirrorError):
         if request.transport is not None:
             request.transport.abort()  # the client sees that the body is not complete
 
 
-def _md5(handle: int, part: ByteRange) -> str:
+def _md5(file: ServedFile | None, part: ByteRange) -> str:
     if part.length > _MOST_MD5:
         raise Refused(400, "InvalidRange", "The MD5 of a range is given up to 4 MiB.")
-    data = os.pread(handle, part.length, part.start)
+    data = b"" if file is None else file.read_at(part.length, part.start)
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

@@ -1,16 +1,15 @@
-"""Deleting files and folders: gone from their place by one rename or unlink, and durably so, before the answer."""
+"""Deleting files and folders: gone from their place by one rename or unlink, and durably so, before the answer.
+
+In a store a folder's objects are deleted one after the other: whoever lists it meanwhile sees some of them.
+"""
 
 from __future__ import annotations
-
-import errno
-import os
 
 from lakemirror.failpoints import reach
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.storage_answers import Codes
-from lakemirror.storage import LocalStorage
 
 
 def remove(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes, *, recursive: bool) -> None:
@@ -19,7 +18,7 @@ def remove(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes
     Refused 404, 409 for a folder that holds something, 412.
     """
     doomed = None
-    with files.lock:
+    with files.publishing(path):
         found = files.find(path)
         if found is None:
             raise Refused(404, codes.missing, "The path does not exist.")
@@ -27,27 +26,17 @@ def remove(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes
         if found.is_folder:
             if not recursive and not files.is_empty(path):
                 raise Refused(409, codes.filled, "The folder holds something.")
-            for each in files.staged_below(path):
-                files.discard(each)
-            doomed = files.temporary("trash")
-            _take_folder(files, path, doomed)
-            files.forget_durable_folders()
+            with files.lock:
+                for each in files.staged_below(path):
+                    files.discard(each)
+                doomed = files.temporary("trash")
+            files.published.take_folder(path, doomed)
         else:
-            if files.on_disk(path) is not None:
-                with files.parent(path, make=False) as (folder, name):
-                    os.unlink(name, dir_fd=folder)
-            files.discard(path)
+            if files.published.find(path) is not None:
+                files.published.remove_file(path)
+            with files.lock:
+                files.discard(path)
     reach("remove.done")
-    files.sync_folder_of(path)
+    files.published.settle(path)
     if doomed is not None:
         files.trash(doomed)
-
-
-def _take_folder(files: DatabaseFiles, path: str, doomed: os.PathLike[str]) -> None:
-    try:
-        with files.parent(path, make=False) as (folder, name):
-            os.rename(name, doomed, src_dir_fd=folder)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        LocalStorage(files.folder).delete(path)  # the database is on another file system than the staging folder

@@ -1,20 +1,22 @@
-"""Renames inside one database: one rename on disk, durable in both folders before the answer."""
+"""Renames inside one database: one rename on disk, durable in both folders before the answer.
+
+A store has no rename: a file is copied, on condition that nothing has come to its target, and then deleted.
+"""
 
 from __future__ import annotations
-
-import os
 
 from lakemirror.failpoints import reach
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import DatabaseFiles, Found, new_etag, now_ns
+from lakemirror.service.storage.database_files import DatabaseFiles, new_etag
 from lakemirror.service.storage.publish_file import publish, sync_file
 from lakemirror.service.storage.uploads import begin_upload
+from lakemirror.storage.served_files import ANY, Changed, Expected, Found, now_ns
 
 
 def rename(files: DatabaseFiles, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
     """Renames a file or folder, over a file or an empty folder. Refused as service.md section 6 says."""
-    with files.lock:
+    with files.publishing(target):
         found = files.find(source)
         if found is None:
             raise Refused(404, "SourcePathNotFound", "The source does not exist.")
@@ -35,29 +37,25 @@ def rename(files: DatabaseFiles, source: str, target: str, conditions: Condition
             raise Refused(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
         if found.is_staged:
             return _publish_empty(files, source, target)
-        _move(files, source, target, found.is_folder)
-        moved = files.on_disk(target)
+        _move(files, source, target, None if there is None and conditions != Conditions() else ANY, found.is_folder)
+        moved = files.published.find(target)
     reach("rename.done")
-    files.sync_folder_of(target)
-    files.sync_folder_of(source)
+    files.published.settle(target)
+    files.published.settle(source)
     if moved is None:
         raise Refused(404, "SourcePathNotFound", "The source was removed at once.")
     return moved
 
 
-def _move(files: DatabaseFiles, source: str, target: str, is_folder: bool) -> None:
-    with files.parent(source, make=False) as (origin, name), files.parent(target, make=False) as (folder, new_name):
-        if not is_folder:
-            now = now_ns()
-            os.utime(name, ns=(now, now), dir_fd=origin, follow_symlinks=False)
-            if _is_same(origin, name, folder, new_name):
-                os.unlink(new_name, dir_fd=folder)  # two names of one file: a rename would leave both
-        os.rename(name, new_name, src_dir_fd=origin, dst_dir_fd=folder)
-    files.discard(source)
-    files.discard(target)
-    if is_folder:
-        files.forget_durable_folders()
-        for path in files.staged_below(source):
+def _move(files: DatabaseFiles, source: str, target: str, expected: Expected, is_folder: bool) -> None:
+    try:
+        files.published.move(source, target, expected, is_folder=is_folder)
+    except Changed:
+        raise Refused(409, "PathAlreadyExists", "The path exists already.") from None
+    with files.lock:
+        files.discard(source)
+        files.discard(target)
+        for path in files.staged_below(source) if is_folder else ():
             upload = files.uploads[path]
             files.discard(path)
             if upload.is_create:  # a created file moves with its folder; its unflushed bytes do not
@@ -71,17 +69,9 @@ def _publish_empty(files: DatabaseFiles, source: str, target: str) -> Found:
     empty.touch()
     sync_file(empty)
     found = publish(files, empty, target, Conditions(), "PathAlreadyExists")
-    if files.on_disk(source) is not None:
-        with files.parent(source, make=False) as (folder, name):
-            os.unlink(name, dir_fd=folder)
-        files.sync_folder_of(source)
-    files.discard(source)
+    if files.published.find(source) is not None:
+        files.published.remove_file(source)
+        files.published.settle(source)
+    with files.lock:
+        files.discard(source)
     return found
-
-
-def _is_same(origin: int, name: str, folder: int, new_name: str) -> bool:
-    try:
-        target = os.stat(new_name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.stat(name, dir_fd=origin, follow_symlinks=False), target)
