@@ -76,7 +76,7 @@ def write_versions(
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
         changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
-        its = changed_versions(*_table(work), changes, _look(engine, shared))
+        its = changed_versions(*_table(work), changes, look_by(engine, shared))
         parts = [*slices(its.rows.open), *slices(its.rows.closed)]
         adds: list[Action] = []
         for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
@@ -133,7 +133,7 @@ def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
     return work.target, work.history.versioning, work.candidates
 
 
-def _look(engine: UnitCarrier, shared: Shared) -> Look:
+def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     """Finds and reads rows with the units of an engine."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -264,4 +264,4 @@ def _result(
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
 
 
-__all__ = ["VersionBucket", "Written", "look_here", "read_versions", "write_bucket", "write_versions"]
+__all__ = ["VersionBucket", "Written", "look_by", "look_here", "read_versions", "write_bucket", "write_versions"]

@@ -36,6 +36,7 @@ from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
+from lakemirror.maintenance.late_days import forget_old
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
 from lakemirror.mirror import soft_deletes
 from lakemirror.mirror.apply import Applied, commit, run
@@ -378,6 +379,7 @@ class Replicator:
         if is_due or (not self._storage.capabilities.waits and is_first_look(path)):
             remove_leftovers(path, 0, log.read())
         if is_due:
+            forget_old(path, durability=self._rules.durability)
             compaction.merge_small_files(path, durability=self._rules.durability, known=log.read)
 
 
