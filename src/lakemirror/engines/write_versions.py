@@ -20,7 +20,7 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import changes_of, drop_written
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
-from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
+from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
 from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
@@ -119,11 +119,10 @@ def read_versions(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
     """Of each data file its number, and the live ones of the chosen rows: their numbers, and all columns."""
     found = []
     for file in unit.files:
-        gone = deleted_rows(file.add, shared.target)
-        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        live = live_of(file.add, shared.target, file.deleted)
         if len(live):
             columns = [column for column in shared.target.columns if column.stored]
-            parts = list(chosen_rows(file.add, shared.target, file.deleted, columns))
+            parts = list(chosen_rows(file.add, shared.target, live, columns))
             found.append((file.number, live, pa.concat_tables(parts)))
     yield found
 
