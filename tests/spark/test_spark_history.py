@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests import how_to_pages
 from tests.change_tables import held, marked
 from tests.history_model import DELETE, INSERT, UPDATE, UPSERT, Change, ChangeFile
 from tests.landing import declare, put
@@ -99,3 +100,15 @@ def test_options_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
     assert table_rows(local, "t") == table_rows(other, "t")
     versions = table_rows(local, "t__history")
     assert versions == table_rows(other, "t__history") and sum(versions.values()) > 500
+
+
+def test_examples_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks for Spark of the page on history, after the one that publishes."""
+    first, *rest = how_to_pages.examples("how-to/keep-history")
+    chosen = [each for each in rest if each.note == "spark"]
+    assert len(chosen) >= 3
+    monkeypatch.chdir(tmp_path)
+    exec(first.code, {})
+    for each in chosen:
+        code = each.code.replace('"shop/', f'"{tmp_path}/shop/')  # the JVM's folder is another one
+        exec(code, {"spark": spark})
