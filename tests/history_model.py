@@ -171,6 +171,8 @@ class HistoryModel:
         for other in self._by_key().get(self._key(event.row), ()):
             if self._order(other) > self._order(event):
                 late = True
+            elif other.late and other.unchanged:
+                continue  # what it leaves out is not known any more: no row takes values from it
             elif other.marker != DELETE:
                 before = other.row
             elif self.deletes != "soft":

@@ -12,7 +12,7 @@ import pytest
 from tests import preloaded
 from tests.change_tables import expected, held, marked
 from tests.landing import declare, folder, put
-from tests.table_rows import table_rows
+from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.mirror.table_log import read_table_log
@@ -65,6 +65,33 @@ def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str) -> None:
         assert len(positions) == 1, time
         MirroredDatabase(database).sync()
         assert [path.name for path in folder(database, "t").glob("*.parquet")] == [f"{4:020}.parquet"]
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize(
+    ("name", "time"), [("history.after-commit", 1), ("history.after-commit", 3), ("apply.before-commit", 5)]
+)
+def test_killed_where_deletes_are_remembered(tmp_path: Path, name: str, time: int, deletes: str) -> None:
+    """Late changes, their deletes and a table of changes: what came before the kill counts once."""
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n", "deletes": deletes, "history": "changes"})
+    put(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 2, 3], n=[1, 5, 1], v=["a", "b", "c"]))
+    put(tmp_path, "t", 2, marked([4, 2], id=[1, 1], n=[3, 4], v=["late or not", None]))
+    put(tmp_path, "t", 3, marked([2, 4, 2], id=[3, 1, 2], n=[7, 2, 4], v=[None, "late", None]))
+    environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:{time}"}
+    words = [sys.executable, "-c", CHILD, str(tmp_path), name]
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, (done.stdout, done.stderr)
+    put(tmp_path, "t", 4, marked([4, 4], id=[1, 3], n=[4, 6], v=["equal", "late"]))
+    result = MirroredDatabase(tmp_path).sync()
+    assert not result.failed, result.failed
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+    living = {(row["id"], row["n"], row["v"]) for row in read_table(tmp_path / "Tables/t").to_pylist()
+              if not row.get("__deleted")}  # fmt: skip
+    assert living == {(1, 4, "equal"), (2, 5, "b")}
+    deleted = sorted((row["id"], row["n"]) for row in read_table(tmp_path / "Tables/t__late").to_pylist())
+    assert deleted == [(1, 4), (2, 4), (3, 7)]
+    tables = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+    assert tables[0]["metrics"]["lateChanges"] == 3
 
 
 def test_only_the_table_that_is_behind_is_caught_up(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
-from lakemirror.engines.kernels.live_rows import deleted_rows
+from lakemirror.engines.kernels.live_rows import live_of
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, together
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
@@ -144,8 +144,7 @@ def only_live(touched: Mapping[int, TouchedFile], target: Target) -> dict[int, T
     """The files with only the live ones of their deleted rows. Files without such a row are left out."""
     result = {}
     for number, file in touched.items():
-        gone = deleted_rows(file.add, target)
-        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        live = live_of(file.add, target, file.deleted)
         if len(live):
             result[number] = file._replace(deleted=live)
     return result

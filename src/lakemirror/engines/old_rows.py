@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import work_schema
-from lakemirror.engines.row_work import DEAD, FILE, ROW, SEQUENCE, TargetColumn
+from lakemirror.engines.row_work import DEAD, DIED, FILE, ROW, SEQUENCE, TargetColumn
 from lakemirror.engines.units import Shared
 from lakemirror.keys.key_values import whole_numbers
-from lakemirror.landing_zone.reserved_columns import DELETED
+from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 
 
 def sequence_of(rows: pa.Table, sequence: Sequence[str]) -> pa.ChunkedArray:
@@ -27,11 +27,13 @@ def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:
     if ordering is None:
         return target.keys
     needed = {*ordering.sequence, *((DELETED,) if ordering.is_soft else ())} - set(target.key_columns)
+    if ordering.is_soft and ordering.sequence:
+        needed.add(DELETED_AT)
     return target.keys + tuple(column for column in target.columns if column.name in needed)
 
 
 def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) -> pa.Table:
-    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DEAD.
+    """Rows of the data file with this number, for a fold: keys, FILE, ROW, and as the options ask SEQUENCE, DIED, DEAD.
 
     `old`: these rows, with `old_columns`. `rows`: their numbers.
     """
@@ -41,7 +43,11 @@ def with_places(shared: Shared, old: pa.Table, number: int, rows: np.ndarray) ->
     table = table.append_column(ROW, whole_numbers(rows))
     if ordering is not None and ordering.sequence:
         table = table.append_column(SEQUENCE, sequence_of(old, ordering.sequence))
-    return table if ordering is None or not ordering.is_soft else table.append_column(DEAD, old[DELETED])
+    if ordering is None or not ordering.is_soft:
+        return table
+    if ordering.sequence:
+        table = table.append_column(DIED, old[DELETED_AT].cast(pa.timestamp("us", "UTC")))
+    return table.append_column(DEAD, old[DELETED])
 
 
 def no_old_rows(shared: Shared) -> pa.Table:

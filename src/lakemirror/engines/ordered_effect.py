@@ -17,11 +17,13 @@ from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
+from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets
 from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, RowWork
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
+from lakemirror.engines.write_versions import look_by
 from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.keys.spill import Spill
@@ -35,7 +37,7 @@ def ordered_effect(
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
         changes = _held_keys(work, held)
-        return combined(work, [_fold(work, changes, _found(pipeline, work, shared, changes))])
+        return combined(work, [_fold(pipeline, work, shared, changes, _found(pipeline, work, shared, changes))])
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -45,12 +47,17 @@ def ordered_effect(
             return combined(work, _bucket_by_bucket(pipeline, work, shared, keys, folder))
         if keys is None:
             return combined(work, [])
-        return combined(work, [_fold(work, keys, _found(pipeline, work, shared, keys))])
+        return combined(work, [_fold(pipeline, work, shared, keys, _found(pipeline, work, shared, keys))])
 
 
-def _fold(work: RowWork, changes: pa.Table, old: pa.Table) -> FoldedKeys:
-    assert work.ordering is not None
-    return fold_ordered(work.target, work.ordering, changes, old)
+def _fold(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, old: pa.Table) -> FoldedKeys:
+    ordering = work.ordering
+    assert ordering is not None
+    remembered = None
+    if ordering.memory is not None:
+        keys = changes.select(list(work.target.key_columns))
+        remembered = earlier_deletes(ordering, keys, look_by(pipeline, shared))
+    return fold_ordered(work.target, ordering, changes, old, remembered)
 
 
 def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
@@ -117,7 +124,7 @@ def _bucket_by_bucket(
         for bucket in range(changes.buckets):
             its = changes.read(bucket)
             if its is not None:
-                yield _fold(work, its, old.read(bucket) or none)
+                yield _fold(pipeline, work, shared, its, old.read(bucket) or none)
 
 
 __all__ = ["ordered_effect"]

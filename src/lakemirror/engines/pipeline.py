@@ -31,6 +31,7 @@ from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
+from lakemirror.engines.late_deletes import held_deletes, write_deletes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
 from lakemirror.engines.ordered_effect import ordered_effect
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
@@ -52,7 +53,7 @@ from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys, is_among
-from lakemirror.landing_zone.table_options import SCD2
+from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.storage.place import local_path
 
 
@@ -145,6 +146,9 @@ class Pipeline(ABC):
         )  # fmt: skip
         if work.history is not None:
             shared = shared._replace(target=target.sources)
+        if work.ordering is not None and work.ordering.memory is not None:  # units do not look deletes up
+            memory = work.ordering.memory._replace(files=())
+            shared = shared._replace(ordering=replace(work.ordering, memory=memory))
         with self.held(work, shared) as held:
             if work.history is not None:
                 result = self._write_history(work, shared, held, written)
@@ -198,8 +202,12 @@ class Pipeline(ABC):
         if history.mode == SCD2:
             return write_versions(self, work, shared, held, written)
         if held is None:
+            kernel = write_deletes if history.mode == LATE else unit_kernels.write_changes
             units = change_units(work, None, self.parallelism, self.unit_bytes)
-            return RowResult(adds=tuple(self._written(step, unit_kernels.write_changes, shared, units, written)))
+            return RowResult(adds=tuple(self._written(step, kernel, shared, units, written)))
+        if history.mode == LATE:
+            rows = held_deletes(work, held)
+            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, slices(rows), written)))
         rows = held.rows(None)
         check_nulls(work.changes, target.sources, rows, None)
         origin = origin_of(((unit, unit.first_row, unit.rows) for unit in work.changes), history)

@@ -27,11 +27,11 @@ Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
 NAMES = "__lakemirror_names__"
-SEQUENCE, DEAD = "__lakemirror_sequence__", "__lakemirror_dead__"
-PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD)
+SEQUENCE, DEAD, DIED = "__lakemirror_sequence__", "__lakemirror_dead__", "__lakemirror_died__"
+PLACES = (FILE, ROW, MARKER, NAMES, SEQUENCE, DEAD, DIED)
 """Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker, the columns
 that a partial row leaves out, the values of the sequence as a struct, and whether the table's row is a deleted one that
-is kept. A table's columns may not have these names (`schema_evolution`).
+is kept, and since when. A table's columns may not have these names (`schema_evolution`).
 """
 
 
@@ -138,10 +138,15 @@ class Versioning:
 
 
 class Remembered(NamedTuple):
-    """The table of remembered changes, which late ones need: its columns and its data files."""
+    """The table of remembered changes, which late ones need: its columns and its data files.
+
+    `position`: the last applied file of the mirrored table. Changes of later files are of the batch itself: a process
+    has ended between two commits.
+    """
 
     target: Target
     files: tuple[Action, ...]
+    position: int = 0
 
 
 @dataclass(frozen=True)
@@ -150,13 +155,15 @@ class Ordering:
 
     `deletes`: HARD, SOFT or IGNORE. `sequence`: the columns that order the changes of a key; empty: files and rows do.
     `moment`: the time of the apply, in microseconds since the epoch. `all_keys`: the keys of inserts are looked up,
-    too: their rows may be there as deleted ones, or inserts are upserts.
+    too: their rows may be there as deleted ones, or inserts are upserts. `memory`: the remembered deletes, if there are
+    some.
     """
 
     deletes: str = HARD
     sequence: tuple[str, ...] = ()
     moment: int = 0
     all_keys: bool = True
+    memory: Remembered | None = None
 
     @property
     def is_soft(self) -> bool:
@@ -168,8 +175,8 @@ class Ordering:
 class HistoryWork:
     """What a history target does with the changes of a batch (history.md section 3).
 
-    `mode`: CHANGES or SCD2. `folder`: the table folder, to which the files' names are relative. `applied_at`: the time
-    of the apply, in microseconds since the epoch. `versioning`: of SCD2.
+    `mode`: CHANGES, SCD2 or LATE. `folder`: the table folder, to which the files' names are relative. `applied_at`: the
+    time of the apply, in microseconds since the epoch. `versioning`: of SCD2.
     """
 
     mode: str

@@ -27,7 +27,7 @@ from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import share_of
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
-from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
+from lakemirror.engines.kernels.live_rows import chosen_rows, live_of, live_rows
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
 from lakemirror.engines.old_rows import old_columns, sequence_of
@@ -101,10 +101,9 @@ def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
     target, columns = shared.target, old_columns(shared)
     found = []
     for file in unit.files:
-        gone = deleted_rows(file.add, target)
-        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        live = live_of(file.add, target, file.deleted)
         if len(live):
-            parts = chosen_rows(file.add, target, file.deleted, columns)
+            parts = chosen_rows(file.add, target, live, columns)
             found.append((file.number, live, pa.concat_tables([work_schema(target, columns).empty_table(), *parts])))
     yield found
 
@@ -119,7 +118,7 @@ def read_values(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
     """The values of the chosen live rows of data files in the columns `shared.names`, by file and row."""
     columns = [column for column in shared.target.columns if column.name in shared.names]
     for file in unit.files:
-        yield from chosen_rows(file.add, shared.target, file.deleted, columns)
+        yield from chosen_rows(file.add, shared.target, live_of(file.add, shared.target, file.deleted), columns)
 
 
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
@@ -285,7 +284,7 @@ def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
     """Deleted rows for the change data feed: updates if the apply inserts their key again, else deletes."""
     for file in unit.files:
         updates = np.isin(file.deleted, file.updated, assume_unique=True)
-        for rows in chosen_rows(file.add, target, file.deleted, target.whole.columns):
+        for rows in chosen_rows(file.add, target, live_of(file.add, target, file.deleted), target.whole.columns):
             yield from typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
             updates = updates[rows.num_rows :]
 

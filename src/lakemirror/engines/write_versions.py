@@ -20,7 +20,7 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import changes_of, drop_written
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
-from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows
+from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
 from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
@@ -76,7 +76,7 @@ def write_versions(
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
         changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
-        its = changed_versions(*_table(work), changes, _look(engine, shared))
+        its = changed_versions(*_table(work), changes, look_by(engine, shared))
         parts = [*slices(its.rows.open), *slices(its.rows.closed)]
         adds: list[Action] = []
         for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
@@ -119,11 +119,10 @@ def read_versions(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
     """Of each data file its number, and the live ones of the chosen rows: their numbers, and all columns."""
     found = []
     for file in unit.files:
-        gone = deleted_rows(file.add, shared.target)
-        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        live = live_of(file.add, shared.target, file.deleted)
         if len(live):
             columns = [column for column in shared.target.columns if column.stored]
-            parts = list(chosen_rows(file.add, shared.target, file.deleted, columns))
+            parts = list(chosen_rows(file.add, shared.target, live, columns))
             found.append((file.number, live, pa.concat_tables(parts)))
     yield found
 
@@ -133,7 +132,7 @@ def _table(work: RowWork) -> tuple[Target, Any, Sequence[Action]]:
     return work.target, work.history.versioning, work.candidates
 
 
-def _look(engine: UnitCarrier, shared: Shared) -> Look:
+def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     """Finds and reads rows with the units of an engine."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
@@ -264,4 +263,4 @@ def _result(
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
 
 
-__all__ = ["VersionBucket", "Written", "look_here", "read_versions", "write_bucket", "write_versions"]
+__all__ = ["VersionBucket", "Written", "look_by", "look_here", "read_versions", "write_bucket", "write_versions"]

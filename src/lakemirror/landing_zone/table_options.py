@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
-CURRENT, CHANGES, SCD2 = "current", "changes", "scd2"
+CURRENT, CHANGES, SCD2, LATE = "current", "changes", "scd2", "late"
 LATE_DAYS = 7
 OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 """What a publisher declares as one; the goal of freshness is the operator's."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_SUFFIXES = {CHANGES: "__changes", SCD2: "__history"}
+_SUFFIXES = {CHANGES: "__changes", SCD2: "__history", LATE: "__late"}
 
 
 @dataclass(frozen=True)
 class HistoryOptions:
-    """A second table of a table folder. `mode`: CHANGES (every change as it came) or SCD2 (versions with intervals).
+    """A second table of a table folder. `mode`: CHANGES (every change as it came), SCD2 (versions with intervals), or
+    LATE, which nobody declares (`TableOptions.targets`).
 
     `name`: the whole name of the table as declared; empty: the default. `track`: the columns whose changes begin a new
     version; empty: all but the sequence.
@@ -59,6 +61,13 @@ class TableOptions:
     def has_versions(self) -> bool:
         """True if there is a table of versions. Then the row marker 0 means upsert, too: one row a key."""
         return any(each.mode == SCD2 for each in self.history)
+
+    @cached_property
+    def targets(self) -> tuple[HistoryOptions, ...]:
+        """The tables beside the mirrored one: those of `history`, and with a sequence the one that remembers what late
+        changes need. If deletes are ignored, they need nothing."""
+        remembers = bool(self.sequence) and (self.deletes != IGNORE or self.has_versions)
+        return (*self.history, HistoryOptions(LATE)) if remembers else self.history
 
 
 NO_OPTIONS = TableOptions()
@@ -110,7 +119,7 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
 def check_built(options: TableOptions, file: str) -> None:
     """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
     asked = {
-        "lakemirror.sequence": bool(options.sequence),
+        "lakemirror.sequence together with versions (scd2)": bool(options.sequence) and options.has_versions,
     }
     for option in (each for each, is_asked in asked.items() if is_asked):
         raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")
@@ -187,6 +196,7 @@ __all__ = [
     "CURRENT",
     "HARD",
     "IGNORE",
+    "LATE",
     "NO_OPTIONS",
     "OPTION_NAMES",
     "SCD2",

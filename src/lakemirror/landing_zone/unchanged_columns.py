@@ -14,17 +14,19 @@ from lakemirror.landing_zone.row_markers import UPDATE, UPSERT, column_names
 
 
 def read_unchanged(
-    values: pa.Array, marker: npt.NDArray[np.int8], may_name: Mapping[str, str], keys: Collection[str]
-) -> tuple[pa.Array | None, tuple[int, str] | None]:
+    values: pa.Array, marker: npt.NDArray[np.int8], may_name: Mapping[str, str], keys: Collection[str],
+    sequence: Collection[str] = (),
+) -> tuple[pa.Array | None, tuple[int, str] | None]:  # fmt: skip
     """The columns of the table that keep their values, for each row as JSON text; None if all rows are complete.
 
     A complete row has NULL. Also the first row that is wrong, and why. Ignore the rows after it. `may_name`: by name in
     lower case the table's name of each column that a row may name, empty for one that the table does not have yet.
-    `keys`: the key columns, in lower case. ArrowException if the column is no list of strings.
+    `keys`, `sequence`: the columns of key and sequence, in lower case, which no row may leave out. ArrowException if
+    the column is no list of strings.
     """
     texts, bad = _texts(values)
     encoded = texts.dictionary_encode()
-    kept, whys = _known_names(encoded.dictionary.to_pylist(), may_name, keys)
+    kept, whys = _known_names(encoded.dictionary.to_pylist(), may_name, keys, sequence)
     codes = np.asarray(encoded.indices.fill_null(len(kept)))
     names = pa.array([*kept, None], pa.string()).take(pa.array(codes))
     wrong = np.array([*(bool(why) for why in whys), False])[codes]
@@ -60,7 +62,7 @@ def _texts(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _known_names(
-    texts: Sequence[str], may_name: Mapping[str, str], keys: Collection[str]
+    texts: Sequence[str], may_name: Mapping[str, str], keys: Collection[str], sequence: Collection[str]
 ) -> tuple[list[str | None], list[str]]:
     """For each text its columns of the table as JSON, NULL for none, and why it is wrong, empty if it is not."""
     kept: list[str | None] = []
@@ -72,6 +74,8 @@ def _known_names(
         for name in names:
             if name.lower() in keys:
                 why = why or f"names the key column {name[:100]!r}"
+            elif name.lower() in sequence:
+                why = why or f"names {name[:100]!r}, a column of the sequence, which orders the row itself"
             elif name.lower() not in may_name:
                 why = why or f"names {name[:100]!r}, which is no column of the file or the table"
         chosen = sorted({may_name[name.lower()] for name in names if may_name.get(name.lower())})

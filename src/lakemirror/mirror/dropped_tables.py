@@ -27,6 +27,7 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, capped
+from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName, Zone
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_log import read_table_log
@@ -196,6 +197,7 @@ class DroppedTables:
             from lakemirror.mirror.open_versions import end_dropped  # drops are rare
 
             end_dropped(self.storage, target)
+            self._move_remembered(target)
             move_to_dropped(self.storage, target)
         except FileNotFoundError:
             return True
@@ -204,6 +206,14 @@ class DroppedTables:
             return False
         failpoints.reach("drop.after-move")
         return True
+
+    def _move_remembered(self, target: str) -> None:
+        """Moves away what was remembered for late changes of a table."""
+        above, _, name = target.rpartition("/")
+        path = f"{above}/{HistoryOptions(LATE).table(name)}"
+        log = read_table_log(self.storage.uri(path))
+        if log is not None and log.history in (f"{LATE}:{name}", f"{LATE}:{above.rpartition('/')[2]}.{name}"):
+            move_to_dropped(self.storage, path)
 
     def purge(self, days: float) -> None:
         """Deletes dropped tables older than `days`: folders of the name and with the table that a drop leaves."""

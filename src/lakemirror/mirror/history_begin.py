@@ -7,17 +7,19 @@ From then on both have the same files. What a table lacks because its option was
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import fits, widens
 from lakemirror.landing_zone.findings import Warned
-from lakemirror.landing_zone.table_options import SCD2
+from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
 from lakemirror.mirror.first_versions import first_versions
 from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
@@ -50,13 +52,14 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
 
     `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
     table of versions gets the rows that the mirrored table has as its first versions; one that was off for a while as
-    its open versions, which end where their rows are gone. LakemirrorError
-    `concurrent-commit`; TableError where the table cannot be written.
+    its open versions, which end where their rows are gone. What was remembered for late changes is forgotten.
+    LakemirrorError `concurrent-commit`; TableError where the table cannot be written.
     """
     table, at = base.history, view.at
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
+    is_late = table.options.mode == LATE
     columns = from_delta(before["schemaString"])
     if base.snapshot is not None:
         own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
@@ -64,10 +67,14 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     batch = Batch((), columns, append_only=True)
     metadata = history_metadata(view_of(view, table), base, batch, rules)
     if base.snapshot is None:
-        metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
+        if not is_late:
+            metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
         make_table_folder(base)
         if table.options.mode == SCD2:
             rows = first_versions(view, current, base.path, metadata)
+    elif is_late:
+        now = int(time.time() * 1000)
+        rows = [{"remove": removed(add, now, data_change=True)} for add in base.snapshot.files.values()]
     elif table.options.mode == SCD2:
         rows = open_versions_as(base, metadata, view.files.metadata.key_columns, changed_moment(view, table), current)
     position = Position(view.identity, _generation(table, view.identity), at.number)
@@ -109,7 +116,11 @@ def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
     )  # fmt: skip
     if before is not None:
         first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed)
-    if table.at is None or (table.at.identity == position.identity and not table.at.number):
+    if (
+        table.options.mode == LATE
+        or table.at is None
+        or (table.at.identity == position.identity and not table.at.number)
+    ):
         return first  # new, or of a table that was dropped and is back: it lacks nothing
     since = f"after number {table.at.number} " if table.at.identity == position.identity else ""
     message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"

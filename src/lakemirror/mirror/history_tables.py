@@ -22,7 +22,7 @@ from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.forgiving_json import invalid
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending
-from lakemirror.landing_zone.table_options import HistoryOptions
+from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.position import Detection, Position, applied_files, declared, from_note, parse_detection
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
@@ -124,6 +124,7 @@ class HistoryObserver:
         log = self.log_of(named.target).read()
         table = read_table_log(path, log) if log is not None or not self._storage.capabilities.waits else None
         at = table.position if table is not None else None
+        same = same[:1] if named.options.mode == LATE else same  # a resync begins it again
         if table is not None:
             _check(named, table)
         else:
@@ -149,7 +150,7 @@ def named_tables(name: TableName, target: str, metadata: TableMetadata) -> list[
     """
     found: dict[str, HistoryTable] = {}
     above = target.rpartition("/")[0]
-    for options in metadata.options.history:
+    for options in metadata.options.targets:
         table = options.table(name.table)
         wrong = _wrong(table, name.table) if options.name else ""
         if table.lower() in found:

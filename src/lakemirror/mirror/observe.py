@@ -251,13 +251,13 @@ class TableObserver:
             manifest = view.table.manifest
             last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(view.at.identity, view.at.number, last, view.applied)
-        if view.files.metadata.options.history and view.files.folder.marker is None:
+        if view.files.metadata.options.targets and view.files.folder.marker is None:
             so_far = self._by_history(view, so_far)
         failpoints.reach("identity.before-marker")
         durable = self._settings.durability == POWER
         decided = identify(self._storage, view.files, so_far, write=mark, durable=durable)
         view = replace(view, identity=decided.id)
-        if view.files.metadata.options.history:
+        if view.files.metadata.options.targets:
             history = self.history.observe(view.files.metadata, decided.id, decided.marker.resync_of)
             view = _warned(replace(view, history=history), warnings_of(history))
         if decided.warning is None:

@@ -33,7 +33,7 @@ from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
-from lakemirror.landing_zone.table_options import NO_OPTIONS
+from lakemirror.landing_zone.table_options import LATE, NO_OPTIONS
 from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
@@ -110,7 +110,7 @@ class ApplyPlan:
     @property
     def replaces(self) -> bool:
         """True where the rows of a folder that was made again replace those of the table. History stays."""
-        return self.view.is_recreated and self.base.history is None
+        return self.view.is_recreated and (self.base.history is None or self.base.history.options.mode == LATE)
 
 
 def plan(

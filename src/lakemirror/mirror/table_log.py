@@ -36,6 +36,7 @@ OURS = "lakemirror"
 
 IDENTITY_PROPERTY = "lakemirror.identity"
 HISTORY_PROPERTY = "lakemirror.history"
+LATE_DAYS_PROPERTY = "lakemirror.lateDays"
 _FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other writers leave older `txn` actions out
 _REPLACES = ("REPLACE TABLE", "CREATE OR REPLACE TABLE")  # REPLACE COLUMNS keeps all rows
 
@@ -298,6 +299,7 @@ def _described(version: int, info: Mapping[str, Any]) -> ForeignChange:
 __all__ = [
     "HISTORY_PROPERTY",
     "IDENTITY_PROPERTY",
+    "LATE_DAYS_PROPERTY",
     "ForeignChange",
     "LogCache",
     "TableLog",

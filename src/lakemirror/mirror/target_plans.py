@@ -16,7 +16,7 @@ from typing import Any
 
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
-from lakemirror.engines.row_work import HistoryWork, Target
+from lakemirror.engines.row_work import HistoryWork, Remembered, Target
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -25,10 +25,11 @@ from lakemirror.landing_zone.reserved_columns import (
     APPLIED_AT,
     CHANGE_FILE,
     CHANGE_ROW,
+    DELETED_AT,
     LEFT_OUT,
     OPERATION,
 )
-from lakemirror.landing_zone.table_options import CHANGES, SCD2
+from lakemirror.landing_zone.table_options import CHANGES, LATE, SCD2
 from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import AWAY, HistoryTable, alike
@@ -46,7 +47,7 @@ from lakemirror.mirror.planner import (
     row_work,
 )
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
-from lakemirror.mirror.table_log import HISTORY_PROPERTY, LogCache
+from lakemirror.mirror.table_log import HISTORY_PROPERTY, LATE_DAYS_PROPERTY, LogCache
 from lakemirror.mirror.table_rules import TableRules
 
 _LISTS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
@@ -57,6 +58,15 @@ _CHANGES = (
     Column(APPLIED_AT, "timestamp"),
     Column(LEFT_OUT, _LISTS),
 )
+
+_LATE = (
+    Column(OPERATION, "string"),
+    Column(CHANGE_FILE, "bigint"),
+    Column(CHANGE_ROW, "bigint"),
+    Column(APPLIED_AT, "timestamp"),
+    Column(DELETED_AT, "timestamp"),
+)
+"""Of the remembered changes (`kernels/late_rows.py`). The file is its number."""
 
 HistoryBases = Callable[[HistoryTable], Base]
 """Gives a history table at the version of the view."""
@@ -80,6 +90,7 @@ def plan_targets(
         planned = plan(view, files, bases[0], rules, uri, tried)
         if isinstance(planned, Rejected):
             return planned
+        planned = _remembering(view, planned, bases[1])
         taken = [item.file for item in planned.batch.files]
         also: list[ApplyPlan] = []
         for table in view.history:
@@ -95,6 +106,25 @@ def plan_targets(
         if shortest == len(taken):
             return replace(planned, also=tuple(also))
         files = taken[:shortest]
+
+
+def _remembering(view: View, planned: ApplyPlan, base_of: HistoryBases) -> ApplyPlan:
+    """The plan of the mirrored table with the deletes that are remembered for its late changes."""
+    work = planned.row_work
+    if work is None or work.ordering is None or view.is_recreated:
+        return planned
+    late = next((each for each in view.history if each.options.mode == LATE and not each.is_of_earlier), None)
+    base = base_of(late) if late is not None else None
+    if base is None or base.snapshot is None or not base.snapshot.files:
+        return planned
+    types = {column.name: column.type for column in work.target.columns}
+    target = target_of(base.path, base.snapshot.metadata.value, work.target.key_columns)
+    if not set(work.ordering.sequence) <= {column.name for column in target.columns}:
+        return planned  # another sequence than the one of the remembered deletes
+    columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in target.columns)
+    files = tuple(base.snapshot.files.values())
+    memory = Remembered(replace(target, columns=columns), files, view.position)
+    return replace(planned, row_work=replace(work, ordering=replace(work.ordering, memory=memory)))
 
 
 def view_of(view: View, table: HistoryTable) -> View:
@@ -133,7 +163,8 @@ def _plan_history(
     snapshot, table, declared = base.snapshot, base.history, view.files.metadata
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
-    own = from_delta(before["schemaString"]) if before else ()
+    is_anew = view.is_recreated and table.options.mode == LATE  # what was remembered goes
+    own = from_delta(before["schemaString"]) if before and not is_anew else ()
     configuration = configuration_after(before, rules.properties)
     growth = replace(growth_of(rules.columns, configuration, own, base.path), added=ADDED_COLUMNS)
     follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
@@ -162,18 +193,25 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     table, snapshot = base.history, base.snapshot
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
-    own = from_delta(before["schemaString"]) if before else ()
-    declared, is_versions = view.files.metadata, table.options.mode == SCD2
+    declared, is_versions, is_late = view.files.metadata, table.options.mode == SCD2, table.options.mode == LATE
+    own = from_delta(before["schemaString"]) if before and not (is_late and view.is_recreated) else ()
     given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
-    added = version_plans.bounds(declared.options.sequence, given, table.target) if is_versions else _CHANGES
+    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    added: tuple[Column, ...] = _LATE if is_late else _CHANGES
+    if is_versions:
+        added = version_plans.bounds(declared.options.sequence, given, table.target)
+    if is_late:
+        needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
+        given = [column for column in given if column.name.lower() in needed]
+        configuration[LATE_DAYS_PROPERTY] = str(declared.options.late_days)
+        batch = batch._replace(files=())  # its partition folders are no folders of this table
     grown = {column.name: column for column in (*given, *added)}
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
     if is_versions:
         configuration = version_plans.configuration_of(
             configuration, table.options, declared.key_columns, columns, table.target
         )  # fmt: skip
-    never_anew = replace(view, table=None)  # history stays where the folder was made again
+    never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
     check_writable(metadata, snapshot, base.path)

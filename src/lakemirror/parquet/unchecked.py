@@ -45,7 +45,7 @@ def reason_to_rewrite(footer: pq.FileMetaData, types: Mapping[str, str]) -> str 
     `types`: the table type of each column. Compared with the rows elsewhere, and so no reason: numbers of rows, values
     and NULLs, and bounds that Arrow sees (`delta.statistics`); pages and their numbers (`pages`).
     """
-    told = _parsed(_encoded(footer))
+    told = _parsed(encoded_footer(footer))
     if other := told.keys() - _FILE:
         return f"has field {min(other)} in its footer, which cannot be checked"
     leaves = [element for element in told[2][1:] if not element.get(5)]
@@ -67,7 +67,7 @@ def is_read_wholly(footer: pq.FileMetaData, file: Any) -> bool:
 
     Otherwise there may be something in it that Arrow leaves out, and another reader acts on.
     """
-    encoded = _encoded(footer)
+    encoded = encoded_footer(footer)
     size = file.seek(0, 2)
     length = len(encoded) + _END
     if size < length:
@@ -79,7 +79,7 @@ def is_read_wholly(footer: pq.FileMetaData, file: Any) -> bool:
 
 def encodings_told(footer: pq.FileMetaData) -> list[list[Told]]:
     """The encodings that a footer tells, by row group and column."""
-    groups = _parsed(_encoded(footer)).get(4, [])
+    groups = _parsed(encoded_footer(footer)).get(4, [])
     return [[_told(chunk[3]) for chunk in group[1]] for group in groups]
 
 
@@ -154,7 +154,7 @@ def _is_annotated_alike(element: Mapping[int, Any], type_: str) -> bool:
     return bool(element.get(_DECIMAL_DIGITS, digits) == digits and element.get(_DECIMAL_PLACES, places) == places)
 
 
-def _encoded(footer: pq.FileMetaData) -> bytes:
+def encoded_footer(footer: pq.FileMetaData) -> bytes:
     sink = io.BytesIO()
     footer.write_metadata_file(sink)
     return sink.getvalue()[4:-_END]

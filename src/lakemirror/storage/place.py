@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,6 +100,26 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
     if isinstance(path, StorePath):
         return ObjectFile(path.store, path.key, known or path.known, written_once=written_once)
     return str(path)
+
+
+def read_pieces(address: str | Place, pieces: Sequence[tuple[int, int]], into: memoryview) -> None:
+    """Reads the bytes of a data file from each begin to its end into memory, one piece after the other.
+
+    The pieces ascend. In a store they are requests side by side. FileNotFoundError if there is no file; ValueError if
+    it is shorter.
+    """
+    source = opened(address, written_once=True)
+    with open(source, "rb", buffering=0) if isinstance(source, str) else source as file:  # noqa: PTH123
+        if isinstance(file, ObjectFile):
+            file.hold(pieces)
+        at = 0
+        for begin, end in pieces:
+            file.seek(begin)
+            while begin < end:
+                count = file.readinto(into[at : at + end - begin])
+                if not count:
+                    raise ValueError(f"{address} ends at byte {begin}, and its footer says that it does not")
+                begin, at = begin + count, at + count
 
 
 def names_in(folder: Place, first: str = "") -> Iterable[tuple[str, Place | None]]:
@@ -217,6 +237,6 @@ def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
 
 __all__ = [
     "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids",
-    "folders_in", "local_path", "names_in", "opened", "place", "relative_to", "requests_sent", "served_files",
-    "storage_errors", "storage_of", "storage_unavailable", "written_here",
+    "folders_in", "local_path", "names_in", "opened", "place", "read_pieces", "relative_to", "requests_sent",
+    "served_files", "storage_errors", "storage_of", "storage_unavailable", "written_here",
 ]  # fmt: skip

@@ -210,7 +210,8 @@ def _complete_by_arrival(events: _Events, of_key: Numbers, meaning: Meaning, sou
                 before = -1
         for left, source in sources.items():
             source[event] = event if not left_out[left][event] else source[before] if before >= 0 else -1
-        arrived.append(event)
+        if not (events.late[event] and events.partial[event]):  # no row: no other one takes values from it
+            arrived.append(event)
 
 
 def _times(events: _Events, meaning: Meaning, points: Numbers) -> pa.Array:

@@ -20,7 +20,7 @@ from tests.model import ModelTable
 from tests.rounds import rounds
 
 from lakemirror.engines import units as work_units
-from lakemirror.engines.kernels import fill_values, live_rows
+from lakemirror.engines.kernels import fill_values, given_rows
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.local_engine import LocalEngine
@@ -219,13 +219,13 @@ def test_only_the_needed_row_groups_and_columns_are_read(tmp_path: Path, monkeyp
     first = pa.table({"k": keys, "a": [f"a{k}" for k in range(count)], "b": ["b"] * count})
     assert mirror.apply(worker, [unit(tmp_path, 1, first)], 0, append_only=True).error is None
     read: list[tuple[int, list[str]]] = []
-    true = live_rows.rows_of
+    true = given_rows.rows_of
 
     def noted(parquet: Any, group: Any, columns: Any, **options: Any) -> Any:
         read.append((group.index, [column.name for column in columns]))
         return true(parquet, group, columns, **options)
 
-    monkeypatch.setattr(live_rows, "rows_of", noted)
+    monkeypatch.setattr(given_rows, "rows_of", noted)
     rows = pa.table({"k": [1234], "a": [None], "b": ["new"], ROW_MARKER: [1], UNCHANGED: [["a"]]})
     rows = rows.set_column(1, "a", pa.array([None], pa.string()))
     assert mirror.apply(worker, [unit(tmp_path, 2, rows)], 0).error is None

@@ -21,7 +21,7 @@ from tests.rounds import rounds
 from lakemirror.engines.kernels.ordered_fold import fold_ordered
 from lakemirror.engines.kernels.partial_rows import IN_TABLE
 from lakemirror.engines.kernels.sequence_order import highest_before, sequence_ranks
-from lakemirror.engines.row_work import DEAD, FILE, MARKER, ROW, SEQUENCE, Ordering
+from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, ROW, SEQUENCE, Ordering
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -45,7 +45,12 @@ class Table:
         keys = [(change.row["k"], change.row["n"]) for change in batch]
         changes = numbered(keys, {ROW: range(len(batch)), MARKER: pa.array([c.marker for c in batch], pa.int8())})
         count = len(self.rows)
-        its = {FILE: pa.array([0] * count, pa.int32()), ROW: range(count), DEAD: pa.array([r[3] for r in self.rows])}
+        its = {
+            FILE: pa.array([0] * count, pa.int32()),
+            ROW: range(count),
+            DEAD: pa.array([r[3] for r in self.rows]),
+            DIED: pa.array([r[4] for r in self.rows], TIME),
+        }
         old = numbered([(row[0], row[2]) for row in self.rows], its)
         times = {DELETED_AT: pa.array([at for _, _, at in self.deletes], TIME)}
         remembered = numbered([(k, n) for k, n, _ in self.deletes], times)

@@ -64,7 +64,7 @@ def test_a_wrong_option_names_itself(ours: Any, says: str) -> None:
     assert says in failed.value.message
 
 
-@pytest.mark.parametrize("ours", [{"sequence": "a"}])
+@pytest.mark.parametrize("ours", [{"sequence": "a", "history": "scd2"}])
 def test_an_option_that_nothing_carries_out_yet_stops_its_table_alone(tmp_path: Path, ours: Any) -> None:
     declare(tmp_path, "t", ["id"], lakemirror=ours)
     put(tmp_path, "t", 1, {"id": [1], "a": [1]})

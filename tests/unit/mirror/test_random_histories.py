@@ -17,7 +17,7 @@ SLOW: dict[str, Any] = {
     "print_blob": True,
     "derandomize": False,
 }
-CURRENT = [("soft", ""), ("ignore", "")]
+CURRENT = [("soft", ""), ("ignore", ""), ("soft", "number")]
 MORE_CURRENT = [("hard", "number"), ("soft", "list"), ("ignore", "text"), ("soft", "time")]
 HISTORIES = [("soft", "", "changes"), ("hard", "", "scd2"), ("soft", "", VERSIONS)]
 MORE_HISTORIES = [

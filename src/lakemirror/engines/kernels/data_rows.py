@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -95,48 +96,70 @@ def _known(found: pa.DataType | None, type_: str) -> pa.DataType:
     return found
 
 
-def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Opens a data file. FileNotFoundError if it does not exist any more."""
+def opened(file: DataFile, metadata: pq.FileMetaData | None = None, *, encoded: Sequence[str] = ()) -> pq.ParquetFile:
+    """Opens a data file. FileNotFoundError if it does not exist any more. `encoded`: columns whose texts are read as
+    dictionaries: for a few rows of many, their texts are not written out."""
     return pq.ParquetFile(
         opened_place(file.place, written_once=True), metadata=metadata, coerce_int96_timestamp_unit="us",
-        page_checksum_verification=False, pre_buffer=capabilities_of(file.place).waits,
+        page_checksum_verification=False, pre_buffer=capabilities_of(file.place).waits, read_dictionary=list(encoded),
     )  # fmt: skip
 
 
 def rows_of(
-    parquet: pq.ParquetFile, group: RowGroup, columns: Sequence[TargetColumn], *, at_once: int = _ROWS_AT_ONCE
-) -> Iterator[pa.Table]:
-    """The rows of a row group, deleted rows included, with these columns in their types.
+    parquet: pq.ParquetFile, group: RowGroup, columns: Sequence[TargetColumn], *, at_once: int = _ROWS_AT_ONCE,
+    places: np.ndarray | None = None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The rows of a row group, deleted rows included, with these columns in their types. `places`: only the rows at
+    these places (ascending) of the group.
 
     ArrowException or ValueError if they cannot be read.
     """
     schema = pa.schema([(column.name, stored_arrow_type(column)) for column in columns])
-    constants = dict(group.file.constants)
-    names = parquet.schema_arrow.names
-    held: dict[str, str] = {}
-    for column in columns:
-        found = None if column.name in constants else _name_in(parquet, names, column)
-        if found is not None:
-            held[column.name] = found
-    defaults = {each.name: each.default for each in columns if each.default is not None}
-    constants = {**defaults, **constants}
+    held = stored_names(parquet, group.file, columns)
     if not held:
-        yield _constant_rows(group.rows, schema, constants)
+        yield constant_rows(group.rows if places is None else len(places), group.file, columns)
         return
-    absent = pa.schema([field for field in schema if field.name not in held])
+    absent = [column for column in columns if column.name not in held]
     size = parquet.metadata.row_group(group.index).total_byte_size
     if size > LONG * group.rows:  # the rows are long
         at_once = max(1, group.rows * _BYTES_AT_ONCE // size)
+    end = 0
     for batch in parquet.iter_batches(
         at_once, row_groups=[group.index], columns=list(held.values()), use_threads=False
     ):
+        begin, end = end, end + batch.num_rows
+        if places is not None:
+            low, high = np.searchsorted(places, [begin, end])
+            if low == high:
+                continue
+            batch = batch.take(pa.array(places[low:high] - begin))
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        rest = _constant_rows(batch.num_rows, absent, constants)
+        rest = constant_rows(batch.num_rows, group.file, absent)
         values = [
             shaped(read[held[column.name]], field_of(column), kind) if column.name in held else rest[column.name]
             for column, kind in zip(columns, schema.types, strict=True)
         ]
         yield pa.table(values, schema=schema)
+
+
+def stored_names(parquet: pq.ParquetFile, file: DataFile, columns: Sequence[TargetColumn]) -> dict[str, str]:
+    """The names in a file of those columns that are in it, by their names in the table."""
+    constants, names = dict(file.constants), parquet.schema_arrow.names
+    found = ((column.name, _name_in(parquet, names, column)) for column in columns if column.name not in constants)
+    return {name: stored for name, stored in found if stored is not None}
+
+
+def constant_rows(rows: int, file: DataFile, columns: Sequence[TargetColumn]) -> pa.Table:
+    """So many rows of columns that are not in a file: values of partition folders, defaults, NULL."""
+    constants = {each.name: each.default for each in columns if each.default is not None} | dict(file.constants)
+    schema = pa.schema([(column.name, stored_arrow_type(column)) for column in columns])
+    values = [
+        pa.repeat(constant(constants[field.name], field.type), rows)
+        if constants.get(field.name) is not None
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.table(values, schema=schema)
 
 
 def constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
@@ -160,16 +183,6 @@ def constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_floating(kind):
         return pa.scalar(float(text), kind)
     return pa.scalar(int(text), kind)
-
-
-def _constant_rows(rows: int, schema: pa.Schema, constants: dict[str, str | None]) -> pa.Table:
-    columns = [
-        pa.repeat(constant(constants[field.name], field.type), rows)
-        if constants.get(field.name) is not None
-        else pa.nulls(rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _name_in(parquet: pq.ParquetFile, names: Sequence[str], column: TargetColumn) -> str | None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakemirror.delta.deletion_vectors import read_row_numbers
-from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, rows_of
+from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
+from lakemirror.engines.kernels.given_rows import Given, given_rows, kept_pages
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
 
@@ -33,40 +33,25 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
         yield rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def chosen_rows(
-    add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]
-) -> Iterator[pa.Table]:
-    """The live rows among those with these numbers (ascending), in these columns. Keys in the cache are not read."""
-    deleted = deleted_rows(add, target)
-    wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
+def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequence[TargetColumn]) -> Iterator[pa.Table]:
+    """The rows with these numbers (ascending, as from `live_of`), in these columns, deleted or not. Keys in the cache
+    are not read."""
     with opened(DataFile.of(add, target)) as parquet:
+        given = []
         for group in row_groups(add, target, None, parquet.metadata):
             low, high = np.searchsorted(wanted, [group.first_row, group.first_row + group.rows])
             if high > low:
                 places = wanted[low:high] - group.first_row
-                keys = keys_at(group, target, version_of(add), places)
-                yield from _chosen(parquet, group, places, columns, keys)
+                given.append(Given(group, places, keys_at(group, target, version_of(add), places)))
+        if given:
+            pages = kept_pages(given[0].group.file, version_of(add), parquet.metadata)
+            yield from given_rows(parquet, pages, given, columns)
 
 
-def _chosen(
-    parquet: pq.ParquetFile, group: RowGroup, places: np.ndarray, columns: Sequence[TargetColumn], keys: pa.Table | None
-) -> Iterator[pa.Table]:
-    """The rows at these places (ascending) of a row group. `keys`: theirs, if they need not be read."""
-    known = set(keys.column_names if keys is not None else ()).intersection(column.name for column in columns)
-    left = [column for column in columns if column.name not in known]
-    if not left and keys is not None:
-        yield keys.select([column.name for column in columns])
-        return
-    begin = 0
-    for rows in rows_of(parquet, group, left):
-        low, high = np.searchsorted(places, [begin, begin + rows.num_rows])
-        if high > low:
-            found = rows.take(pa.array(places[low:high] - begin))
-            for name in known:
-                assert keys is not None
-                found = found.append_column(name, keys[name].slice(low, high - low))
-            yield found.select([column.name for column in columns]) if known else found
-        begin += rows.num_rows
+def live_of(add: Action, target: Target, numbers: np.ndarray) -> np.ndarray:
+    """Those of the rows with these numbers (ascending) that no deletion vector deletes."""
+    gone = deleted_rows(add, target)
+    return numbers if gone is None else np.setdiff1d(numbers, gone, assume_unique=True)
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, with_keys
 from lakemirror.engines.kernels.sequence_order import highest_before, sequence_ranks
-from lakemirror.engines.row_work import DEAD, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, Target
+from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, Target
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPSERT
@@ -93,7 +93,7 @@ def fold_ordered(
 
     `changes`: keys, ROW, MARKER, NAMES if there may be partial rows, and SEQUENCE if there is one, in the order of
     arrival. `old`: the live rows of the table with these keys: keys, FILE, ROW, with a sequence SEQUENCE, with soft
-    deletes DEAD. `remembered`: earlier deletes: keys, SEQUENCE, DELETED_AT.
+    deletes DEAD and with both DIED. `remembered`: earlier deletes: keys, SEQUENCE, DELETED_AT.
     """
     keys = _known_keys(target, ordering, changes, old, remembered)
     alive = np.ones(changes.num_rows, bool)
@@ -104,6 +104,8 @@ def fold_ordered(
     if ordering.sequence:
         keys = replace(keys, marker=np.where(keys.marker == INSERT, UPSERT, keys.marker).astype(np.int8))
         alive, late = _in_time(keys, alive, ordering.is_soft)
+    if ordering.is_soft and remembered is not None:
+        remembered, keys = _after_their_rows(keys, old, remembered)
     chosen = _soft(keys, alive) if ordering.is_soft else _plain(keys, alive)
     return _folded(target, keys, chosen, changes, old, remembered)._replace(ignored=ignored, late=late)
 
@@ -146,6 +148,30 @@ def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray,
     gives_values = alive & whole & (keys.marker != DELETE)
     behind = whole & (rank >= highest_before(code, rank, gives_values, rows))
     return alive & (~late | behind), int(late.sum())
+
+
+def _after_their_rows(keys: _Keys, old: pa.Table, remembered: pa.Table) -> tuple[pa.Table, _Keys]:
+    """The remembered deletes without those that have the sequence of a deleted row and came before it: the row died at
+    another time. They do nothing any more."""
+    (code, of_old, of_remembered), (rank, old_rank, remembered_rank) = keys.code, keys.rank
+    row_of = np.full(keys.count, -1)
+    order = np.argsort(old_rank, kind="stable")
+    row_of[of_old[order]] = order
+    row = row_of[of_remembered]
+    died, times = (np.asarray(each.combine_chunks().cast(pa.int64()).fill_null(-1)) for each in (
+        old[DIED], remembered[DELETED_AT]
+    ))  # fmt: skip
+    has_row = np.flatnonzero(row >= 0)
+    its = row[has_row]
+    ties = keys.dead[its] & (old_rank[its] == remembered_rank[has_row])
+    stays = np.ones(len(row), bool)
+    stays[has_row[ties & (died[its] != times[has_row])]] = False
+    if stays.all():
+        return remembered, keys
+    chosen = replace(
+        keys, code=(code, of_old, of_remembered[stays]), rank=(rank, old_rank, remembered_rank[stays])
+    )  # fmt: skip
+    return remembered.take(whole_numbers(np.flatnonzero(stays))), chosen
 
 
 def _plain(keys: _Keys, alive: np.ndarray) -> _Chosen:

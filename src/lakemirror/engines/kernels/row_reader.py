@@ -346,7 +346,9 @@ class Reading:
         """The columns that each row leaves unchanged, and the first bad row. `bad`: the first with a bad marker."""
         try:
             keys = {key.lower() for key in self._target.key_columns}
-            names, wrong = read_unchanged(values, marker, may_name(self._target, self._unit), keys)
+            ordering = self._shared.ordering
+            sequence = {name.lower() for name in ordering.sequence} if ordering is not None else ()
+            names, wrong = read_unchanged(values, marker, may_name(self._target, self._unit), keys, sequence)
         except pa.ArrowException:
             names, wrong = None, (0, f"is {values.type}, and must be a list of strings")
         if wrong is None or (bad is not None and bad.row is not None and bad.row <= first_row + wrong[0] + 1):

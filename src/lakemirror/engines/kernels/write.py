@@ -26,6 +26,7 @@ from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, lea
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
 from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
 from lakemirror.storage.place import Place
 from lakemirror.storage.place import place as place_at
@@ -38,6 +39,8 @@ CHANGE_TYPE = "_change_type"
 ROWS_A_GROUP = 256 * 1024
 ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
+_SMALL_PAGES = {"write_page_index": True, "data_page_size": 8 << 10, "write_batch_size": 256}
+"""For tables whose old rows are read one by one: a row costs a page of each column."""
 CALENDAR = {"org.apache.spark.version": "4.2.0"}
 """In a file's metadata: tells Spark 3 that dates before 1582 use today's calendar."""
 
@@ -161,6 +164,7 @@ class _Files:
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
+        self._has_small_pages = not feed and not self._columns.keys().isdisjoint((DELETED, END_AT))
         self._leaves = [] if feed else indexed_leaves(target)
         self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
@@ -277,6 +281,7 @@ class _Files:
         return pq.ParquetWriter(
             file.sink, schema, compression="snappy", store_schema=False,
             use_dictionary=dictionaries, write_statistics=told, write_page_checksum=True,
+            **(_SMALL_PAGES if self._has_small_pages else {}),
         )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:

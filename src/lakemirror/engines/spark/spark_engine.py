@@ -28,6 +28,7 @@ from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows
+from lakemirror.engines.late_deletes import read_deletes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect, combined
 from lakemirror.engines.pipeline import Pipeline, TooManyKeys
@@ -189,6 +190,10 @@ class SparkEngine(Pipeline):
             Stage(unit_kernels.read_keys, shared, change_units(work, None, self.parallelism, self.key_unit_bytes)),
             Stage(tasks.read_table_keys, shared, data_units(files, self.parallelism, in_parts=True)),
         ]
+        memory = work.ordering.memory if work.ordering is not None else None
+        if memory is not None:
+            deletes = [TouchedFile(number, add) for number, add in enumerate(memory.files)]
+            stages.append(Stage(read_deletes, shared, data_units(deletes, self.parallelism)))
         size = work.rows * width + sum(counted(add) for add in work.candidates) * (width + 4)
         partitions = max(self.parallelism, -(-size // _BUCKET_BYTES))
         step, buckets = _named(target, "fold keys"), _BUCKETS_A_PARTITION * partitions

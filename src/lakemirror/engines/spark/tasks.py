@@ -33,9 +33,10 @@ from lakemirror.keys.find_keys import rows_by_file
 from lakemirror.keys.key_values import comparable, key_bucket, whole_numbers
 from lakemirror.keys.look_up import read_footer, row_groups
 from lakemirror.keys.wanted_keys import is_among
+from lakemirror.landing_zone.reserved_columns import DELETED_AT
 
-CHANGES, TABLE, FAILED = 0, 1, 2
-"""Kinds of blobs: keys of changes, keys of the table's rows, a Rejected or LakemirrorError."""
+CHANGES, TABLE, REMEMBERED, FAILED = 0, 1, 2, 3
+"""Kinds of blobs: keys of changes, keys of the table's rows, remembered deletes, a Rejected or LakemirrorError."""
 
 # The entry points, which `mapInArrow` calls with batches
 
@@ -49,12 +50,13 @@ def results(batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[byte
 def blobs(
     batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[bytes], kind: int, buckets: int
 ) -> Iterator[pa.RecordBatch]:
-    """The tables that a unit makes, split by the bucket of their keys. `kind`: CHANGES or TABLE."""
+    """The tables that a unit makes, split by the bucket of their keys. `kind`: CHANGES, TABLE or REMEMBERED."""
     for _, table in _of_units(batches, work, units):
         if isinstance(table, Rejected | LakemirrorError):
             yield _blob(0, FAILED, dumps(table))
             continue
-        bucket = key_bucket(table.select([name for name in table.column_names if name not in PLACES]), buckets)
+        others = PLACES if kind != REMEMBERED else (*PLACES, DELETED_AT)
+        bucket = key_bucket(table.select([name for name in table.column_names if name not in others]), buckets)
         order = np.argsort(bucket, kind="stable")
         ordered = table.take(whole_numbers(order)).combine_chunks()
         begins = np.flatnonzero(np.diff(bucket[order], prepend=-1))
@@ -170,7 +172,13 @@ def _fold_ordered(shared: Shared, tables: Mapping[tuple[int, int], Sequence[pa.T
                 old = pa.concat_tables(of_table)
                 hits = is_among(comparable(old.select(names)), comparable(changes.select(names)))
                 old = old.take(whole_numbers(hits[np.asarray(old[MARKER].combine_chunks())[hits] != 0]))
-            yield fold_ordered(shared.target, shared.ordering, changes, old)
+            remembered = tables.get((bucket, REMEMBERED))
+            deletes = None
+            if remembered is not None:
+                deletes = pa.concat_tables(remembered)
+                hits = is_among(comparable(deletes.select(names)), comparable(changes.select(names)))
+                deletes = deletes.take(whole_numbers(hits))
+            yield fold_ordered(shared.target, shared.ordering, changes, old, deletes)
 
 
 def check_rows(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,128 @@
+"""What late changes need: deletes are remembered in a table of their own, and looked up by key (history.md, section 2).
+
+changes of a batch ─▶ its deletes: key, sequence, time ─▶ data files of the table of remembered changes
+keys of a batch ─▶ the deletes of these keys that came before it ─▶ `kernels/ordered_fold.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.engines.bad_changes import changes_of
+from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.data_rows import work_schema
+from lakemirror.engines.kernels.live_rows import live_rows
+from lakemirror.engines.kernels.version_rows import key_values, plain_columns
+from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.old_rows import sequence_of
+from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
+from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
+from lakemirror.landing_zone.row_markers import DELETE
+
+_TIME = pa.timestamp("us", "UTC")
+_DELETE = "delete"
+
+Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int, np.ndarray, pa.Table]]"]
+"""As of `versions.py`."""
+
+
+def held_deletes(work: RowWork, held: HeldChanges) -> pa.Table:
+    """The rows to remember of changes in memory."""
+    assert work.history is not None
+    chosen = np.flatnonzero(held.markers == DELETE)
+    files = np.repeat([unit.number for unit in work.changes], [unit.rows for unit in work.changes])
+    numbers = np.concatenate([np.zeros(0, np.int64), *(unit.first_row + np.arange(unit.rows) for unit in work.changes)])
+    return _remembered(held.rows(chosen), (files[chosen], numbers[chosen]), work.target, work.history)
+
+
+def write_deletes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
+    """Writes the rows to remember of change files. A kernel of all engines."""
+    yield write_rows(_deletes_of(shared, unit.files), shared.target, sizes=shared.sizes)
+
+
+def earlier_deletes(ordering: Ordering, keys: pa.Table, look: Look) -> pa.Table | None:
+    """The remembered deletes of these keys, as `fold_ordered` takes them; None if there are none."""
+    memory = ordering.memory
+    if memory is None or not keys.num_rows:
+        return None
+    once = keys.take(whole_numbers(np.unique(key_codes(comparable(keys.combine_chunks())), return_index=True)[1]))
+    target = _read_of(memory, ordering)
+    found = [_known(rows, target, memory, ordering) for _, _, rows in look(target, memory.files, once)]
+    found = [each for each in found if each.num_rows]
+    return pa.concat_tables(found) if found else None
+
+
+def read_deletes(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
+    """All remembered deletes in data files of the table of remembered changes. A kernel of Spark's tasks."""
+    ordering = shared.ordering
+    assert ordering is not None and ordering.memory is not None
+    target = _read_of(ordering.memory, ordering)
+    for file in unit.files:
+        for rows in live_rows(file.add, target):
+            found = _known(rows, target, ordering.memory, ordering)
+            if found.num_rows:
+                yield found
+
+
+def _deletes_of(shared: Shared, files: Iterable[ChangeUnit]) -> Iterator[pa.RecordBatch]:
+    history, target = shared.history, shared.target
+    assert history is not None
+    columns = target.sources.columns
+    if shared.ordering is not None and shared.ordering.is_soft:
+        columns = (*columns, *(each for each in target.columns if each.name == DELETED_AT))
+    reading = shared._replace(target=replace(target, columns=columns), partial=False)
+    for file in files:
+        for changes in changes_of(file, reading, waits=True):
+            chosen = np.flatnonzero(changes.marker == DELETE)
+            rows = pa.Table.from_batches([changes.rows]).take(whole_numbers(chosen))
+            origin = np.full(len(chosen), file.number), changes.first_row + chosen
+            yield from _remembered(rows, origin, target, history).to_batches()
+            del changes, rows  # before the next rows are decoded
+
+
+def _remembered(
+    rows: pa.Table, origin: tuple[np.ndarray, np.ndarray], target: Target, history: HistoryWork
+) -> pa.Table:
+    """Deletes as rows of the table of remembered changes. `origin`: the number of the file, and the row in it, of each.
+    `rows`: with soft deletes, with the time of each."""
+    count, (files, numbers) = rows.num_rows, origin
+    names = [each.name for each in target.sources.columns if each.stored]
+    times = rows[DELETED_AT] if DELETED_AT in rows.column_names else pa.nulls(count, _TIME)
+    ours = {
+        OPERATION: pa.repeat(pa.scalar(_DELETE), count),
+        CHANGE_FILE: whole_numbers(files),
+        CHANGE_ROW: whole_numbers(numbers),
+        APPLIED_AT: pa.repeat(pa.scalar(history.applied_at, _TIME), count),
+        DELETED_AT: times,
+    }
+    return pa.table({**{name: rows[name] for name in names}, **ours})
+
+
+def _read_of(memory: Remembered, ordering: Ordering) -> Target:
+    """The table of remembered changes with the columns that are read."""
+    needed = {*memory.target.key_columns, *ordering.sequence, OPERATION, CHANGE_FILE, DELETED_AT}
+    return replace(memory.target, columns=tuple(each for each in memory.target.columns if each.name in needed))
+
+
+def _known(rows: pa.Table, target: Target, memory: Remembered, ordering: Ordering) -> pa.Table:
+    """Keys, SEQUENCE, DELETED_AT of the deletes among these rows, without those of the batch itself."""
+    rows = plain_columns(rows)
+    is_earlier = pc.and_(pc.equal(rows[OPERATION], _DELETE), pc.less_equal(rows[CHANGE_FILE], memory.position))
+    for name in ordering.sequence:  # NULL: the sequence was another column then
+        is_earlier = pc.and_(is_earlier, rows[name].is_valid())
+    rows = rows.filter(is_earlier)
+    keys = key_values(rows, target).cast(work_schema(target, target.keys))
+    return keys.append_column(SEQUENCE, sequence_of(rows, ordering.sequence)).append_column(
+        DELETED_AT, rows[DELETED_AT].cast(_TIME)
+    )
+
+
+__all__ = ["earlier_deletes", "held_deletes", "read_deletes", "write_deletes"]
