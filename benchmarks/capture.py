@@ -226,7 +226,7 @@ class Bench:
         execute(self.url, "; ".join([*changes, f"update {TICKS} set at = at where id = 0"]))
         return int(row[0])
 
-    def _newest(self, table: str) -> tuple[int, int]:
+    def newest(self, table: str) -> tuple[int, int]:
         """The number of a table's newest change file, and the position in its footer."""
         folder = self.db / "Files/LandingZone/public.schema" / table
         while True:
@@ -238,13 +238,13 @@ class Bench:
                 return int(newest.stem), int(said["last"]["lsn"])
 
     def _landed(self, tables: tuple[str, ...], position: int) -> bool:
-        return all(self._newest(table)[1] > position for table in tables)
+        return all(self.newest(table)[1] > position for table in tables)
 
     def applied(self, tables: tuple[str, ...], position: int) -> bool:
         from lakemirror.mirror.table_log import read_table_log
 
         for table in tables:
-            number, landed = self._newest(table)
+            number, landed = self.newest(table)
             log = read_table_log(str(self.db / "Tables/public" / table)) if landed > position else None
             if log is None or log.position is None or log.position.number < number:
                 return False

@@ -27,6 +27,7 @@ from benchmarks import process
 from benchmarks.capture import SERVER, SMALL, TABLES, Bench, Running
 from benchmarks.figures import percentile
 from benchmarks.runner import machine, say
+from lakemirror.mirror.table_log import read_table_log
 
 SUMS = {"pgbench_accounts": "abalance", "pgbench_tellers": "tbalance", "pgbench_branches": "bbalance",
         "pgbench_history": "delta"}  # fmt: skip
@@ -41,7 +42,7 @@ def sample(bench: Bench, running: dict[str, Running]) -> dict[str, Any]:
     """How things are: MiB of each process and of the source's log, seconds until a transaction is in Delta."""
     begun = time.monotonic()
     position = bench.position("soak")
-    lag = running["run"].wait(lambda: bench.applied(TABLES, position), "a transaction arrives") - begun
+    lag = _arrived(bench, running["run"], position) - begun
     kept, behind, end = (round(int(each) / 2**20, 1) for each in execute(bench.url, _SLOT)[0])
     seen = process.processes()
     memory = {
@@ -51,6 +52,21 @@ def sample(bench: Bench, running: dict[str, Running]) -> dict[str, Any]:
     waiting = sum(1 for _ in bench.db.glob("Files/LandingZone/*/*/0*.parquet"))
     return {"seconds": round(lag, 2), "memoryMiB": memory, "walKeptMiB": kept, "walUnconfirmedMiB": behind,
             "walWrittenMiB": end, "filesInTheLandingZone": waiting}  # fmt: skip
+
+
+def _arrived(bench: Bench, run: Running, position: int) -> float:
+    """Waits until what is behind a position of the log is in every table, whatever comes behind it; that moment."""
+    moments = []
+    for table in TABLES:
+        run.wait(lambda table=table: bench.newest(table)[1] > position, f"a change of {table} lands")  # type: ignore[misc]
+        number, path = bench.newest(table)[0], str(bench.db / "Tables/public" / table)
+
+        def is_applied(number: int = number, path: str = path) -> bool:
+            log = read_table_log(path)
+            return log is not None and log.position is not None and log.position.number >= number
+
+        moments.append(run.wait(is_applied, f"a change of {table} is applied"))
+    return max(moments)
 
 
 def differs(bench: Bench) -> str:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
+
+SLOW: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "phases": [Phase.explicit, Phase.generate],
+    "print_blob": True,
+}
+"""Settings of a random test whose single case takes seconds: none is made smaller after a failure."""
 
 _run: dict[str, bool] = {}
 

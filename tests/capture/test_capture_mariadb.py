@@ -189,6 +189,30 @@ def test_what_happens_while_a_mariadb_is_followed(captured: Captured) -> None:
 
 
 @pytest.mark.full
+def test_definitions_that_a_capture_ignores(captured: Captured) -> None:
+    """Old rows stay as they were published, the table goes on; one that is another table is loaded again."""
+    url = captured.url
+    execute(url, "insert into two (id, v) values (1, 'a')", "insert into pairs values (1, 'a', 1)",
+            "create table other like pairs", "insert into other values (2, 'b', 2)")  # fmt: skip
+    captured.start("--after-ddl", "ignore")
+    captured.wait(lambda: "following" in captured.said())
+    execute(
+        url,
+        "alter table two add column given int default 7, modify v varchar(100)",
+        "insert into two (id, v) values (2, repeat('ü', 90))",
+        "rename table pairs to swapped, other to pairs",
+        "insert into pairs values (3, 'c', 3)",
+    )
+    captured.wait(lambda: captured.files("two") == 2 and captured.said().count("pairs: ") > 1)
+    captured.end(signal.SIGTERM)
+    captured.finish("--after-ddl", "ignore")
+    assert [(row["id"], row["given"]) for row in captured.found("two")] == [(1, None), (2, 7)]
+    assert [row["x"] for row in captured.found("pairs")] == [2, 3]
+    assert '"streaming"' in captured.state("two") and '"streaming"' in captured.state("pairs")
+    assert captured.said().count("two: 1 rows loaded") == 1
+
+
+@pytest.mark.full
 def test_one_capture_of_a_name_and_a_log_that_is_lost(tmp_path: Path) -> None:
     require_server()
     server = MariaDb()

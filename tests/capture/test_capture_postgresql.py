@@ -125,6 +125,33 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
 
 
 @pytest.mark.full
+def test_columns_that_become_wider_while_they_are_followed(captured: Captured) -> None:
+    """The first changes have the former types; a number of more digits has the same form in the log."""
+    execute(captured.url, "insert into one values (1, 'a', 1, 'l')", "insert into two (id) values (1)")
+    captured.start()
+    captured.wait(lambda: "following" in captured.said())
+    execute(captured.url, "insert into one values (2, 'b', 1, 'l')", "insert into two (id) values (2)",
+            "insert into pairs values (1, 'a', 1)")  # fmt: skip
+    captured.wait(lambda: captured.files("one") == 2)
+    execute(
+        captured.url,
+        "alter table one alter id type bigint",
+        f"insert into one values ({2**40}, 'c', 1, 'l')",
+        "alter table pairs alter x type numeric(10, 2)",
+        "insert into pairs values (1.25, 'b', 1)",
+    )
+    captured.wait(lambda: "public.pairs: 2 rows loaded" in captured.said() and '"streaming"' in captured.state("pairs"))
+    execute(captured.url, "insert into pairs values (1.5, 'd', 1)")
+    captured.wait(lambda: captured.files("pairs") == 2)
+    execute(captured.url, "alter table pairs alter x type numeric(20, 4)", "insert into pairs values (1.0625, 'c', 1)")
+    captured.wait(lambda: "public.pairs: 4 rows loaded" in captured.said())
+    captured.end(signal.SIGTERM)
+    captured.finish()
+    captured.assert_equal()
+    assert "stopped" not in captured.said()
+
+
+@pytest.mark.full
 def test_a_table_that_was_refused_comes_back(captured: Captured) -> None:
     """It lost its key while it was followed; once it has one again, it is loaded again, without `--reload`."""
     url = captured.url

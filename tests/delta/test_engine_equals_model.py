@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import MARKER, declare, folder, put, table_bag
 from tests.model import ModelTable
+from tests.rounds import SLOW
 from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
@@ -105,14 +106,6 @@ def play(
                     assert table_bag(spark, place, name, model.columns) == model.bag(), name
     finally:
         shutil.rmtree(place)
-
-
-SLOW: dict[str, Any] = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": [Phase.explicit, Phase.generate],
-    "print_blob": True,
-}
 
 
 ENGINES = ["local", "spark"]

@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import MARKER, declare, folder
 from tests.model import ModelTable
+from tests.rounds import SLOW
 from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
@@ -143,14 +144,6 @@ def play(tables: list[dict[str, Any]], batch_files: int) -> None:
         assert not MirroredDatabase(place).sync().tables
     finally:
         shutil.rmtree(place)
-
-
-SLOW: dict[str, Any] = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": [Phase.explicit, Phase.generate],
-    "print_blob": True,
-}
 
 
 @settings(max_examples=2, **SLOW)

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.random_histories import play, stories
-
-SLOW: dict[str, Any] = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": [Phase.explicit, Phase.generate],
-    "print_blob": True,
-}
+from tests.rounds import SLOW
 
 
 @pytest.mark.full

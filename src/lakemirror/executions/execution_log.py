@@ -13,8 +13,11 @@ import hashlib
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.executions.execution import (
@@ -228,18 +231,30 @@ def record_once(database: str | Place, execution: Execution) -> None:
         log.debug("not logged: %s", error)
 
 
+def read_both(
+    storage: Storage, settings: Settings, since: float, columns: Sequence[str] = ()
+) -> tuple[pa.Table, list[Execution]]:
+    """What happened since a time (seconds since the epoch): rows of the table, and what is spooled and not in it.
+
+    `columns`: as of `executions_table.read`. LakemirrorError where the table cannot be read.
+    """
+    spooled = spool_folder(storage, settings).read_all()  # before the table: a line is in one of them at least
+    rows, snapshot = read(storage.uri(EXECUTIONS), since, columns)
+    found = []
+    for spool, first, lines in spooled:
+        new = lines[max(0, carried(snapshot, spool) - first + 1) :] if snapshot is not None else lines
+        found += [each for each in map(parse_line, new) if each is not None and each.ended >= since]
+    return rows, found
+
+
 def read_executions(storage: Storage, settings: Settings, table: str = "", since: float = 0.0) -> list[Execution]:
     """What happened since a time (seconds since the epoch), oldest first: the table's rows and what is spooled.
 
     `table`: of one table alone, such as `sales.orders`. LakemirrorError where the table cannot be read.
     """
-    spooled = spool_folder(storage, settings).read_all()  # before the table: a line is in one of them at least
-    rows, snapshot = read(storage.uri(EXECUTIONS), since)
-    found = rows_of(rows)
-    for spool, first, lines in spooled:
-        new = lines[max(0, carried(snapshot, spool) - first + 1) :] if snapshot is not None else lines
-        found += [each for each in map(parse_line, new) if each is not None and each.ended >= since]
+    rows, spooled = read_both(storage, settings, since)
+    found = rows_of(rows) + spooled
     return sorted((each for each in found if not table or each.name == table), key=lambda each: each.ended)
 
 
-__all__ = ["EVERY", "ExecutionLog", "Recording", "read_executions", "record_once", "spool_folder"]
+__all__ = ["EVERY", "ExecutionLog", "Recording", "read_both", "read_executions", "record_once", "spool_folder"]

@@ -103,11 +103,12 @@ def carried(snapshot: Snapshot, spool: str) -> int:
     return found.version if found is not None else 0
 
 
-def read(table: str, since: float = 0.0, columns: Sequence[str] = tuple(_COLUMNS)) -> tuple[pa.Table, Snapshot | None]:
+def read(table: str, since: float = 0.0, columns: Sequence[str] = ()) -> tuple[pa.Table, Snapshot | None]:
     """The rows since a time (seconds since the epoch), in no order, and the table's version they are of.
 
-    `columns`: with `Timestamp` among them.
+    `columns`: with `Timestamp` among them; empty: all.
     """
+    columns = columns or tuple(_COLUMNS)
     for tries in range(_RACES):
         snapshot = read_snapshot(table)
         if snapshot is None:

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.executions.execution import FAIL, parse_line
-from lakemirror.executions.execution_log import spool_folder
-from lakemirror.executions.executions_table import EXECUTIONS, as_arrow, carried, read
+from lakemirror.executions.execution import FAIL
+from lakemirror.executions.execution_log import read_both
+from lakemirror.executions.executions_table import as_arrow
 from lakemirror.settings import Settings
 from lakemirror.status import format_time
 from lakemirror.storage import Storage
@@ -76,14 +76,8 @@ def _quantiles(place: np.ndarray, lag: np.ndarray) -> tuple[list[float | None], 
 
 def last_day(storage: Storage, settings: Settings, now: float) -> DayRows:
     """What happened in the last day. LakemirrorError where the table of executions cannot be read."""
-    since = now - DAY - BIN
-    spooled = spool_folder(storage, settings).read_all()  # before the table: a line is in one of them at least
-    rows, snapshot = read(storage.uri(EXECUTIONS), since, _COLUMNS)
-    young = []
-    for spool, first, lines in spooled:
-        new = lines[max(0, carried(snapshot, spool) - first + 1) :] if snapshot is not None else lines
-        young += [each for each in map(parse_line, new) if each is not None and each.ended >= since]
-    found = pa.concat_tables([rows, as_arrow(young).select(list(_COLUMNS))]).combine_chunks()
+    rows, spooled = read_both(storage, settings, now - DAY - BIN, _COLUMNS)
+    found = pa.concat_tables([rows, as_arrow(spooled).select(list(_COLUMNS))]).combine_chunks()
     schema, table = found.column("SourceSchemaName"), found.column("SourceTableName")
     named = pc.if_else(pc.equal(schema, ""), table, pc.binary_join_element_wise(schema, table, "."))
     return DayRows(

@@ -147,7 +147,7 @@ def identify(
     home = files.folder.name.folder
     path = f"{home}/{MARKER}"
     for attempt in range(3):
-        content = read_marker(storage, path, None if attempt else files.folder.marker)
+        content = _read_marker(storage, path, None if attempt else files.folder.marker)
         decided = decide(content, _seen_now(storage, files, content, applied), applied, uuid.uuid4().hex)
         if not (write and decided.must_write):
             return decided
@@ -241,7 +241,7 @@ def _seen_now(storage: Storage, files: TableFiles, content: bytes | None, applie
     return TableFiles(TableFolder(name, entries), files.metadata)
 
 
-def read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:
+def _read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:
     """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one.
 
     `known`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
@@ -257,13 +257,19 @@ def read_marker(storage: Storage, path: str, known: Entry | None = None) -> byte
         raise
 
 
+def marker_of(storage: Storage, folder: TableName, known: Entry | None = None) -> Marker | None:
+    """The marker of a table folder; None where there is none, or it is invalid. `known`: as of `_read_marker`."""
+    content = _read_marker(storage, f"{folder.folder}/{MARKER}", known)
+    return parse_marker(content) if content is not None else None
+
+
 def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker, durable: bool) -> bool:
     """True once the marker is there; False where another was faster, or the folder is gone.
 
     Never with a plain write, which would make a deleted folder again.
     """
     if content is not None:
-        if read_marker(storage, path) != content:
+        if _read_marker(storage, path) != content:
             return False
         storage.delete(path)
     try:
@@ -290,7 +296,7 @@ __all__ = [
     "Marker",
     "decide",
     "identify",
+    "marker_of",
     "marker_place",
     "parse_marker",
-    "read_marker",
 ]

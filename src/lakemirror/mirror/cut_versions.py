@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.cut_manifests import CutManifest, CutManifests, cut_number
-from lakemirror.landing_zone.identity import parse_marker, read_marker
-from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName, scan_table
+from lakemirror.landing_zone.identity import marker_of
+from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.maintenance.vacuum import files_of_table, named_paths
 from lakemirror.mirror.position import current_position, parse_manifest
 from lakemirror.mirror.table_log import OURS
@@ -299,8 +299,7 @@ class _Table:
         """True if the table folder is the one that was applied last."""
         if folder.marker is None or self._newest is None:
             return False
-        content = read_marker(self._storage, f"{folder.name.folder}/{MARKER}", folder.marker)
-        marker = parse_marker(content) if content is not None else None
+        marker = marker_of(self._storage, folder.name, folder.marker)
         return marker is not None and marker.id == self._newest.identity
 
 

@@ -25,7 +25,7 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
-from lakemirror.landing_zone.identity import Marker, marker_place, parse_marker, read_marker
+from lakemirror.landing_zone.identity import Marker, marker_of, marker_place
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import set_aside_numbers
@@ -278,8 +278,7 @@ def _log_of(storage: Storage, name: TableName, default_schema: str) -> TableLog 
 
 def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -> bool:
     """True if the folder was recreated since the table was filled."""
-    content = read_marker(storage, f"{name.folder}/{MARKER}")
-    marker = parse_marker(content) if content is not None else None
+    marker = marker_of(storage, name)
     at = found.position if found is not None else None
     return marker is not None and at is not None and marker.id != at.identity
 
@@ -287,8 +286,7 @@ def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -
 def _mark_anew(storage: Storage, name: TableName) -> None:
     """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`."""
     path = f"{name.folder}/{MARKER}"
-    content = read_marker(storage, path)
-    before = parse_marker(content) if content is not None else None
+    before = marker_of(storage, name)
     earlier = (before.id, *before.resync_of)[:_MOST_RESYNCS] if before is not None else ()
     marker = Marker(uuid.uuid4().hex, marker_place(name), resync_of=earlier)
     for _ in range(_ROUNDS):

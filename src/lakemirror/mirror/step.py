@@ -31,7 +31,7 @@ from lakemirror.errors import LakemirrorError, Rejected, TryAs
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.identity import parse_marker, read_marker
+from lakemirror.landing_zone.identity import marker_of
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
@@ -320,10 +320,9 @@ class Replicator:
 
     def _marker(self, view: View) -> Entry | None:
         """The folder's marker if it is now that of the table."""
-        path = f"{view.files.folder.name.folder}/{MARKER}"
-        entry = self._storage.stat(path)
-        content = read_marker(self._storage, path, entry) if entry is not None else None
-        marker = parse_marker(content) if content is not None else None
+        name = view.files.folder.name
+        entry = self._storage.stat(f"{name.folder}/{MARKER}")
+        marker = marker_of(self._storage, name, entry) if entry is not None else None
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.identity import marker_place, parse_marker, read_marker
-from lakemirror.landing_zone.zone import MARKER, TableName
+from lakemirror.landing_zone.identity import marker_of, marker_place
+from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage import Storage
 
@@ -36,8 +36,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
     """
     if name.schema:
         return False
-    content = read_marker(storage, f"{name.folder}/{MARKER}")
-    marker = parse_marker(content) if content is not None else None
+    marker = marker_of(storage, name)
     if marker is None or marker.folder != marker_place(name):
         return False
     for path in _elsewhere(storage, name, target):
@@ -65,11 +64,10 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
 def was_filled_from(storage: Storage, name: TableName, target: str) -> bool:
     """True if the marker of the table folder has the identity of the Delta table at `target`, or one cannot be read."""
     try:
-        content = read_marker(storage, f"{name.folder}/{MARKER}")
+        marker = marker_of(storage, name)
         table = read_table_log(storage.uri(target))
     except LakemirrorError:
         return True
-    marker = parse_marker(content) if content is not None else None
     position = table.position if table is not None else None
     return marker is not None and position is not None and position.identity == marker.id
 

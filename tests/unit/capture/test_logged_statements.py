@@ -82,4 +82,27 @@ def test_truncates_and_columns_that_may_come_back() -> None:
     assert effects("TRUNCATE other . t", "shop", FOLLOWED) == [Effect(OTHER, True)]
     assert effects("truncate elsewhere", "shop", FOLLOWED) == []
     for column in ("v int", "column v text null after x", "column if not exists `v` varchar(10) character set latin1"):
-        assert effects(f"alter table t add {column}", "shop", FOLLOWED) == [Effect(T, columns=frozenset("v"))]
+        assert effects(f"alter table t add {column}", "shop", FOLLOWED) == [
+            Effect(T, columns=frozenset("v"), is_definition=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_definition"),
+    [
+        ("alter table t modify v int", True),
+        ("alter table t add w int default 7, comment = 'x'", True),
+        ("alter table t rename column a to b", True),
+        ("alter table t convert to character set latin1", True),
+        ("alter table t rename to u", False),
+        ("alter table t add w int, drop primary key", False),
+        ("alter table t exchange partition p with table u", False),
+        ("create or replace table t (id int)", False),
+        ("rename table t to u", False),
+        ("drop table t", False),
+    ],
+)
+def test_what_a_capture_may_ignore(sql: str, is_definition: bool) -> None:
+    """A table that is another one is loaded again, whatever is to be ignored."""
+    found = effects(sql, "shop", FOLLOWED)
+    assert found and all(each.is_definition is is_definition for each in found)

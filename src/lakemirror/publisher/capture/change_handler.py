@@ -42,6 +42,10 @@ class Exchanged:
     columns: frozenset[str] | None = None
 
 
+class RowsExchanged(TableError):
+    """The rows of a table are others, whatever became of its columns."""
+
+
 class ChangeHandler:
     """Handles the batches of one run of the stream."""
 
@@ -106,7 +110,7 @@ class ChangeHandler:
             return
         if found.columns is None or not found.columns.isdisjoint(stream.table.types_before()):
             name = ".".join(found.table)
-            self._end(found.table, TableError("capture-schema-changed", f"{name}: {found.why}", table=name))
+            self._end(found.table, RowsExchanged("capture-schema-changed", f"{name}: {found.why}", table=name))
 
     def _publish_complete(self) -> None:
         complete, ended = self._pending.take_complete()
@@ -235,4 +239,4 @@ def _waits() -> Iterator[float]:
         yield _WAITS[-1]
 
 
-__all__ = ["ChangeHandler", "Exchanged"]
+__all__ = ["ChangeHandler", "Exchanged", "RowsExchanged"]

@@ -34,7 +34,7 @@ from lakemirror.publisher.capture.capture_position import (
     write_state,
 )
 from lakemirror.publisher.capture.captured_tables import CapturedTable, CapturedTables
-from lakemirror.publisher.capture.change_handler import ChangeHandler
+from lakemirror.publisher.capture.change_handler import ChangeHandler, RowsExchanged
 from lakemirror.publisher.capture.loaded_rows import Stopped
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
@@ -319,7 +319,8 @@ class Capture:
     def _is_loaded_again(self, table: CapturedTable, error: LakemirrorError) -> bool:
         """True where the table is loaded again because its columns changed: once for each change of each form."""
         seen = f"{table.source.form} {error.message}"
-        if error.code != SCHEMA_CHANGED or self._options.after_ddl == "ignore" or seen in self._reloaded:
+        is_left = self._options.after_ddl == "ignore" and not isinstance(error, RowsExchanged)
+        if error.code != SCHEMA_CHANGED or is_left or seen in self._reloaded:
             return False
         self._reloaded.add(seen)
         self._tell(f"{error.message}; the table is loaded again")

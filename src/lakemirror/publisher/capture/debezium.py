@@ -225,9 +225,9 @@ def event_columns(schema: Any) -> tuple[EventColumn, ...]:
         return ()
     found = []
     for column in row.schema().fields():
-        parameters = column.schema().parameters()
-        source_type = None if parameters is None else parameters.get("__debezium.source.column.type")
-        found.append(EventColumn(str(column.name()), _raw_type(column.schema()), str(source_type or "")))
+        said = column.schema().parameters() or {}
+        kind, *size = (str(said.get(f"__debezium.source.column.{name}") or "") for name in ("type", "length", "scale"))
+        found.append(EventColumn(str(column.name()), _raw_type(column.schema()), kind, ",".join(size)))
     return tuple(found)
 
 

@@ -27,11 +27,13 @@ _TRANSACTION = pa.struct([("data_collection_order", pa.int64())])
 
 @dataclass(frozen=True)
 class EventColumn:
-    """A column of an event: its name, the Arrow type of its JSON values, and the source's own name of its type."""
+    """A column of an event: its name, the Arrow type of its JSON values, the source's own name of its type, and the
+    numbers in brackets behind that."""
 
     name: str
     raw: pa.DataType
     source_type: str = ""
+    size: str = ""
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,9 @@ class Log(Protocol):
     def mark(self) -> int:
         """Writes something into the log, if that is possible; a position that the stream reaches."""
 
-    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool]]:
-        """For each column the name of its type as events have it, and whether old rows may have got a default."""
+    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
+        """For each column the name of its type as events have it, whether old rows may have got a default, and its
+        type as `SourceColumn.type_name` has it; another one where that costs too much, as for a domain."""
 
     def stream(self, start: int, tables: Sequence[Table], step: Step) -> Stream:
         """The changes of these tables behind this position."""

@@ -50,8 +50,8 @@ class TableShapes:
             types = self._source.log.types(*table.key)
         if strange := _strange(columns, types):
             raise _changed(table, strange, "was changed or dropped in the source meanwhile")
-        known = {column.name for column in table.shape.columns}
-        if not known.issuperset(column.name for column in columns):
+        known = {column.name: column.type_name for column in table.shape.columns}
+        if any(known.get(column.name) != types[column.name][2] for column in columns):
             table.shape = self._read_again(table)
         if not self._ignore:
             self._require_same_rows(table, types)
@@ -65,7 +65,7 @@ class TableShapes:
                 return table.shape_of(source)
         raise _changed(table, "", "the table is gone from the source")
 
-    def _require_same_rows(self, table: CapturedTable, types: Mapping[str, tuple[str, bool]]) -> None:
+    def _require_same_rows(self, table: CapturedTable, types: Mapping[str, tuple[str, bool, str]]) -> None:
         """`capture-schema-changed` where rows that were published before have other values by now."""
         before = {name.lower(): kind for name, kind in table.landing.types_before().items()}
         if not before:
@@ -76,13 +76,13 @@ class TableShapes:
             if name not in before:
                 if gone:
                     raise _changed(table, column.name, "was added, and another column is gone: it may be a new name")
-                if types.get(column.name, ("", True))[1]:
+                if types.get(column.name, ("", True, ""))[1]:
                     raise _changed(table, column.name, "was added with a default, which old rows may have")
             elif table_type(before[name]) != table_type(column.arrow_type):
                 raise _changed(table, column.name, f"has another type: {column.type_name}")
 
 
-def _strange(columns: tuple[EventColumn, ...], types: Mapping[str, tuple[str, bool]]) -> str:
+def _strange(columns: tuple[EventColumn, ...], types: Mapping[str, tuple[str, bool, str]]) -> str:
     """The first column of an event that the catalog does not have, or has with another type."""
     for column in columns:
         found = types.get(column.name)

@@ -29,8 +29,17 @@ _UNREADABLE = {39: "binlog_row_value_options is PARTIAL_JSON", 40: "binlog_trans
 class BinlogReader:
     """Turns events into rows, ends of transactions, and statements that change rows without logging them."""
 
-    def __init__(self, followed: Sequence[Table], codec_of: Callable[[int], str | None], *, is_mariadb: bool) -> None:
+    def __init__(
+        self,
+        followed: Sequence[Table],
+        codec_of: Callable[[int], str | None],
+        *,
+        is_mariadb: bool,
+        ignore: bool = False,
+    ) -> None:
+        """`ignore`: rows that are others by a definition of columns or partitions are left as they are."""
         self._followed, self._codec_of, self._is_mariadb = set(followed), codec_of, is_mariadb
+        self._ignore = ignore
         self._file = 0
         self._tables: dict[int, MappedTable | None] = {}
         self._known: dict[bytes, tuple[int, MappedTable]] = {}
@@ -165,7 +174,7 @@ class BinlogReader:
         for effect in effects(sql, database, self._followed):
             if effect.is_emptied:
                 self.rows.add_truncate(effect.table, self._transaction, self._begin + 1)
-            else:
+            elif not (self._ignore and effect.is_definition):
                 said = " ".join(sql.split())[:100]
                 self._exchange(effect.table, f"its rows may be others behind the statement: {said}", at, effect.columns)
 

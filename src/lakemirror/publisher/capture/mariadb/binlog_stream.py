@@ -51,7 +51,8 @@ class BinlogStream:
     def run(self) -> None:
         """Blocks until `stop`. Raises what the handler raised; `capture-source-failed` with what the server says."""
         with opened(self._options) as session:
-            reader = BinlogReader(self._tables, _codecs(session), is_mariadb=session.is_mariadb)
+            ignore = self._options.after_ddl == "ignore"
+            reader = BinlogReader(self._tables, _codecs(session), is_mariadb=session.is_mariadb, ignore=ignore)
             try:
                 self._request(session)
                 self._step(_taking(reader, [Ended("", self._start, 0)]))

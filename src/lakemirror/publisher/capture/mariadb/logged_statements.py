@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakemirror.publisher.capture.pending_changes import Table
 
@@ -38,12 +38,13 @@ _VALUED = {"DEFAULT", "NOT", "AS", "GENERATED", "AUTO_INCREMENT", "PRIMARY", "SE
 @dataclass(frozen=True)
 class Effect:
     """`is_emptied`: the table has no rows now; else its rows may be others. `columns`: only where the table had one of
-    these columns before; None: in any case.
+    these columns before; None: in any case. `is_definition`: only by what happened to its columns or partitions.
     """
 
     table: Table
     is_emptied: bool = False
     columns: frozenset[str] | None = None
+    is_definition: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,20 @@ def _of_definition(words: list[_Word], keys: list[str], database: str) -> list[E
     if keys[0] == "CREATE":  # a table that is there is dropped first, unless it is replaced
         return [Effect(named)] if "REPLACE" in keys[:3] else []
     clauses = list(_clauses(rest[3 if len(rest) > 1 and rest[1].text == "." else 1 :]))
-    found = [_of_clause(named, clause) for clause in clauses]
-    if any(each is not None and each.columns is None for each in found):
+    found = [(each, clause) for clause in clauses if (each := _of_clause(named, clause)) is not None]
+    is_definition = not any(_exchanges(clause) for _, clause in found)
+    if any(each.columns is None for each, _ in found):
         named_all = {*_names(words, database)} if {"RENAME", "EXCHANGE"} & set(keys) else set()
-        return [Effect(table) for table in sorted({named} | named_all)]
-    return [each for each in found if each is not None]
+        return [Effect(table, is_definition=is_definition) for table in sorted({named} | named_all)]
+    return [replace(each, is_definition=is_definition) for each, _ in found]
+
+
+def _exchanges(clause: list[_Word]) -> bool:
+    """True for a clause of ALTER TABLE behind which the table is another one, or has another key."""
+    keys = [word.key for word in clause]
+    is_renamed = keys[:1] == ["RENAME"] and keys[1:2] != ["COLUMN"]
+    is_converted = keys[:1] == ["CONVERT"] and keys[1:2] != ["TO"]
+    return is_renamed or is_converted or bool({"EXCHANGE", "PRIMARY"} & set(keys))
 
 
 def _of_clause(table: Table, clause: list[_Word]) -> Effect | None:

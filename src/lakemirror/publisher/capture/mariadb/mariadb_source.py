@@ -57,7 +57,7 @@ class BinlogLog:
         """Nothing is written: the stream reaches the end of the log by itself."""
         return self.files.now()
 
-    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool]]:
+    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
         return types_of(self._session, schema, table)
 
     def stream(self, start: int, tables: Sequence[Table], step: Step) -> BinlogStream:

@@ -83,22 +83,22 @@ class ChangeLog:
         row = self._one(f"select {_NUMBER.format('pg_logical_emit_message(true, %s, %s)')}", _PREFIX, "")
         return int(row[0])
 
-    def types(self, schema: str, table: str) -> dict[str, tuple[str, bool]]:
-        """For each column the name of its type as events have it, and whether old rows may have got a default.
+    def types(self, schema: str, table: str) -> dict[str, tuple[str, bool, str]]:
+        """For each column the name of its type as events have it, whether old rows may have got a default, its type.
 
         The name is empty for types that users made.
         """
         found = self._all(
             "select a.attname, "
             "case when t.typnamespace = 'pg_catalog'::regnamespace then upper(t.typname) else '' end, "
-            "a.atthasmissing or a.atthasdef or a.attidentity <> '' "
+            "a.atthasmissing or a.atthasdef or a.attidentity <> '', format_type(a.atttypid, a.atttypmod) "
             "from pg_attribute a join pg_type t on t.oid = a.atttypid "
             "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
             "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped",
             schema,
             table,
         )
-        return {name: (kind, has_default) for name, kind, has_default in found}
+        return {name: (kind, has_default, full) for name, kind, has_default, full in found}
 
     def stream(self, start: int, tables: Sequence[tuple[str, str]], step: Step) -> DebeziumStream:
         """Debezium's stream; the slot and the publication say where it begins, and of which tables."""
