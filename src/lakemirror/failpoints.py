@@ -31,8 +31,12 @@ NAMES: dict[str, str] = {
 
 HISTORY_NAMES: dict[str, str] = {
     "history.after-commit": "A commit to one history table is complete; the tables after it do not have the batch.",
+    "history.before-begin": "A history table is about to begin; no commit names its first or changed versions.",
+    "history.after-begin": "A history table has begun; those after it have not.",
+    "history.before-end": "The versions of a folder that is gone or made again are about to end; no commit says so.",
+    "purge.before-commit": "Deleted rows are about to be removed; no commit names the new files.",
 }
-"""The places of an apply with history tables."""
+"""The places of history tables, and of soft deletes that end."""
 
 STORE_NAMES: dict[str, str] = {
     "store.after-copy": "An applied file in a store is copied to its archive and not deleted; others are not copied.",

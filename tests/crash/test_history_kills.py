@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import preloaded
-from tests.change_tables import expected, held, marked
+from tests.change_tables import expected, expected_versions, held, held_versions, marked, put_at
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
-from lakemirror import MirroredDatabase, failpoints
-from lakemirror.mirror.table_log import read_table_log
+from lakemirror import MirroredDatabase
+from lakemirror.mirror.table_log import TableLog, read_table_log
 
 CHILD = """
 import sys
@@ -27,7 +28,7 @@ print(failpoints.times_reached(sys.argv[2]))
 """
 
 MET = [
-    *failpoints.HISTORY_NAMES,
+    "history.after-commit",
     "identity.before-marker",
     "apply.before-write",
     "apply.before-commit",
@@ -36,19 +37,41 @@ MET = [
     "retire.before-move",
     "retire.between-moves",
 ]
-TIMES = {"apply.before-commit": (1, 2, 3, 4), "commit.before-checksum": (1, 2, 3, 4), "apply.after-commit": (1, 2, 3)}
+OF_COMMITS = ("apply.before-commit", "commit.before-checksum", "apply.after-commit", "history.after-commit")
+SOME = ((("scd2", "changes"), (2, 4)), (("changes",), (3,)))
+ALL = ((("scd2", "changes"), tuple(range(1, 7))), (("changes", "scd2"), (2, 5)), (("changes",), tuple(range(1, 5))))
+"""Modes of the history tables, and the commits, of two batches, at which the process ends."""
+
+
+def tables(database: Path) -> list[TableLog]:
+    """What the logs of the mirrored table and of its history tables say."""
+    found = [read_table_log(str(path.parent)) for path in (database / "Tables").glob("*/_delta_log")]
+    return [each for each in found if each is not None]
+
+
+def check_archived(database: Path) -> None:
+    """No file is archived that one of the tables does not have."""
+    archived = [int(path.name[:20]) for path in folder(database, "t").glob("_ProcessedFiles/*.parquet")]
+    if archived:
+        assert max(archived) <= min(each.position.number for each in tables(database) if each.position), archived
 
 
 @pytest.mark.parametrize("mode", ["kill", "error"])
 @pytest.mark.parametrize("name", MET)
-def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str) -> None:
+@pytest.mark.parametrize("ways", [SOME, pytest.param(ALL, marks=pytest.mark.full)], ids=["some", "all"])
+def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str, ways: Any) -> None:
     """The second batch is another one than that of the first process: a file came in between."""
-    for time in TIMES.get(name, (1,)) if mode == "kill" else TIMES.get(name, (1,))[:2][-1:]:
-        database = tmp_path / str(time)
-        declare(database, "t", ["id"], lakemirror={"history": "changes"})
-        put(database, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
-        put(database, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
-        put(database, "t", 3, marked([4], id=[3], v=["c"]))
+    if ways is SOME:
+        ways = [(modes, times[: 1 if mode == "error" else None]) for modes, times in ways]
+    cases = [(modes, time) for modes, times in ways for time in (times if name in OF_COMMITS else (1,))]
+    for modes, time in cases[: 1 if mode == "error" and ways is not ALL and name not in OF_COMMITS else None]:
+        if time > 2 * len(modes) + 2 * (name != "history.after-commit"):
+            continue  # so often a place is met by two batches
+        database = tmp_path / f"{len(modes)}-{modes[0]}-{time}"
+        declare(database, "t", ["id"], lakemirror={"history": list(modes)})
+        put_at(database, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+        put_at(database, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
+        put_at(database, "t", 3, marked([4], id=[3], v=["c"]))
         environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:{time}" + (":error" if mode == "error" else "")}
         words = [sys.executable, "-c", CHILD, str(database), name]
         done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -56,13 +79,16 @@ def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str) -> None:
             assert done.returncode == -signal.SIGKILL, (time, done.stdout, done.stderr)
         else:
             assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) >= time, done.stderr
-        put(database, "t", 4, marked([1], id=[3], v=["C"]))
+        check_archived(database)
+        put_at(database, "t", 4, marked([1], id=[3], v=["C"]))
         result = MirroredDatabase(database).sync()
         assert not result.failed, (time, result.failed)
         assert held(database, "t__changes") == expected(database, "t"), time
         assert table_rows(database, "t") == {(1, "A"): 1, (3, "C"): 1}, time
-        positions = {read_table_log(str(database / "Tables" / each)).position for each in ("t", "t__changes")}  # type: ignore[union-attr]
-        assert len(positions) == 1, time
+        if "scd2" in modes:
+            wanted = expected_versions(database, "t", ["id"], {"history": list(modes)})
+            assert held_versions(database, "t__history") == wanted, time
+        assert len({each.position for each in tables(database)}) == 1 and len(tables(database)) == 1 + len(modes)
         MirroredDatabase(database).sync()
         assert [path.name for path in folder(database, "t").glob("*.parquet")] == [f"{4:020}.parquet"]
 

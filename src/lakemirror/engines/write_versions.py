@@ -82,7 +82,7 @@ def write_versions(
         for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
             written += actions
             adds += actions
-        feed = _write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
+        feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
         written += feed
         done = [Written(adds, feed, its.deleted, its.beyond)]
     else:
@@ -108,7 +108,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     try:
         for rows in (its.rows.open, its.rows.closed):
             adds += write_rows(rows.to_batches(), shared.target, sizes=shared.sizes)
-        feed = _write_feed(shared, its) if work.target.feed else []
+        feed = write_feed(shared, its) if work.target.feed else []
     except BaseException:
         drop_written(shared.target.path, adds)
         raise
@@ -225,7 +225,7 @@ def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[s
     return {unit.name: known.get(unit.name, history.applied_at) for unit in files}
 
 
-def _write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
+def write_feed(shared: Shared, its: ChangedVersions) -> list[Action]:
     """Writes the change data feed: what goes and what comes, of one version as an update."""
     rows, target = its.rows, shared.target.whole
     new = pa.concat_tables([rows.open, rows.closed])
@@ -263,4 +263,6 @@ def _result(
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
 
 
-__all__ = ["VersionBucket", "Written", "look_by", "look_here", "read_versions", "write_bucket", "write_versions"]
+__all__ = [
+    "VersionBucket", "Written", "look_by", "look_here", "read_versions", "write_bucket", "write_feed", "write_versions",
+]  # fmt: skip

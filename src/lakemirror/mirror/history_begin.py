@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from lakemirror import failpoints
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import removed
@@ -30,6 +31,7 @@ from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.mirror.target_plans import history_metadata, view_of
+from lakemirror.storage import place
 
 _MOST_NOTES = 50
 
@@ -88,7 +90,14 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
         *transactions(position, (), view.applied.sequences),
         *rows,
     ]
-    return delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+    try:
+        failpoints.reach("history.before-begin")
+    except BaseException:
+        delta.remove_written(place(base.path), base.snapshot, rows)
+        raise
+    version = delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+    failpoints.reach("history.after-begin")
+    return version
 
 
 def _wider(column: Column, own: Column | None, table: str) -> Column:

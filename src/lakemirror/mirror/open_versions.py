@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror import failpoints
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import removed
@@ -34,7 +35,7 @@ from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.engines.units import Shared
 from lakemirror.engines.versions import changed_versions, may_have_open
-from lakemirror.engines.write_versions import look_here
+from lakemirror.engines.write_versions import look_here, write_feed
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
@@ -147,9 +148,12 @@ def open_versions_as(
             changes = _changes(versions, rows, target, moment)
             if not len(changes.markers):
                 continue
-            its = changed_versions(target, versioning, files, changes, look_here(Shared(target, MemoryBudget(_BYTES))))
+            shared = Shared(target, MemoryBudget(_BYTES))
+            its = changed_versions(target, versioning, files, changes, look_here(shared))
             for found in (its.rows.open, its.rows.closed):
                 actions += [{"add": add} for add in write_rows(found.to_batches(), target)]
+            if target.feed:
+                actions += [{"cdc": change} for change in write_feed(shared, its)]
             for file, gone in its.deleted.items():
                 deleted.setdefault(file, []).append(gone)
         actions += _without(target, files, {file: np.sort(np.concatenate(each)) for file, each in deleted.items()})
@@ -219,6 +223,11 @@ def _commit(
 ) -> None:  # fmt: skip
     info = commit_info(snapshot, "WRITE", {"mode": "Overwrite"}, metrics={}, user_metadata=manifest.to_json())
     actions = [{"commitInfo": info}, *state_actions(snapshot, metadata), *transactions(at, ()), *rows]
+    try:
+        failpoints.reach("history.before-end")
+    except BaseException:
+        delta.remove_written(place(path), snapshot, rows)
+        raise
     delta.commit(path, snapshot, actions, durability=durability)
 
 

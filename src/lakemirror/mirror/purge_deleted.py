@@ -7,20 +7,21 @@ have NULL in them. Then the table has no mode of deletes any more, and the next 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror import failpoints
 from lakemirror.delta.commit import commit, remove_written
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import from_delta, to_delta
 from lakemirror.engines.kernels.live_rows import live_rows
-from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.kernels.write import CHANGE_TYPE, write_change_feed, write_rows
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
@@ -63,9 +64,12 @@ def purge_deleted(path: str, *, stays_soft: bool) -> Purged | None:
             if stays_soft and not gone:
                 continue
             adds = write_rows(_living(add, old, new), new)
-            actions.append({"remove": removed(add, now, data_change=True)})
-            actions += [{"add": {**each, "dataChange": True}} for each in adds]
+            actions.append({"remove": removed(add, now, data_change=gone > 0)})
+            actions += [{"add": {**each, "dataChange": gone > 0}} for each in adds]
+            if gone and new.feed:
+                actions += [{"cdc": change} for change in write_change_feed(_gone(add, old, new), new)]
             rows, files = rows + gone, files + 1
+        failpoints.reach("purge.before-commit")
     except BaseException:
         remove_written(place(path), snapshot, actions)
         raise
@@ -87,9 +91,15 @@ def _dead(add: Action, target: Target) -> int:
 
 
 def _living(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:
-    names: Sequence[str] = [column.name for column in new.columns]
     for part in live_rows(add, old):
-        yield from part.filter(pc.invert(_is_dead(part))).select(names).to_batches()
+        yield from part.filter(pc.invert(_is_dead(part))).select([column.name for column in new.columns]).to_batches()
+
+
+def _gone(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:
+    """The deleted rows as the change data feed has them."""
+    for part in live_rows(add, old):
+        chosen = part.filter(_is_dead(part)).select([column.name for column in new.columns])
+        yield from chosen.append_column(CHANGE_TYPE, pa.repeat(pa.scalar("delete"), chosen.num_rows)).to_batches()
 
 
 def _is_dead(rows: pa.Table) -> pa.ChunkedArray:

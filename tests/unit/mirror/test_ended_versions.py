@@ -3,11 +3,13 @@ option that was off for a while."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.change_tables import marked
 from tests.landing import declare, folder
@@ -222,3 +224,49 @@ def test_other_types_of_a_folder_made_again_have_a_way_out(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "Tables/t__history")
     sync(tmp_path)
     assert versions(tmp_path, "id", "w") == [(1, 5, at(5), None)]
+
+
+def feed(path: Path) -> list[list[tuple[Any, ...]]]:
+    """Of each commit with files of the change data feed, its rows: type of the change, id."""
+    found = []
+    for log in sorted((path / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        parts = [pq.read_table(path / each["cdc"]["path"]).to_pylist() for each in actions if "cdc" in each]
+        if parts:
+            found.append(sorted((row["_change_type"], row["id"]) for part in parts for row in part))
+    return found
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_the_change_feed_has_what_ends(tmp_path: Path, vectors: bool) -> None:
+    """And no row that only was written again."""
+    settings: dict[str, Any] = {"deletion_vectors": vectors, "change_data_feed": True}
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "v": ["a", "b"]})
+    put_at(tmp_path, 2, 2, marked([2], id=[2], v=[None]))
+    sync(tmp_path, **settings)
+    put_at(tmp_path, 3, 3, {"id": [3], "v": ["c"]})
+    sync(tmp_path, **settings)
+    before = len(feed(tmp_path / "Tables/t__history"))
+    shutil.rmtree(folder(tmp_path, "t"))
+    begun(tmp_path)
+    put_at(tmp_path, 1, 5, {"id": [9], "v": ["x"]})
+    sync(tmp_path, **settings)
+    ended = feed(tmp_path / "Tables/t__history")[before]
+    assert ended == [(kind, key) for kind in ("update_postimage", "update_preimage") for key in (1, 3)]
+
+
+@pytest.mark.parametrize("has_dead", [True, False])
+def test_the_change_feed_has_the_deleted_rows_that_are_removed(tmp_path: Path, has_dead: bool) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft"})
+    put_at(tmp_path, 1, 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
+    if has_dead:
+        put_at(tmp_path, 2, 2, marked([2], id=[2], v=[None]))
+    sync(tmp_path, change_data_feed=True)
+    before = len(feed(tmp_path / "Tables/t"))
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": "hard"})
+    MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
+    assert feed(tmp_path / "Tables/t")[before:] == ([[("delete", 2)]] if has_dead else [])
+    newest = max((tmp_path / "Tables/t/_delta_log").glob("*.json")).read_text()
+    changed = ['"dataChange":true' in line for line in newest.splitlines() if line.startswith('{"add"')]
+    assert changed == [has_dead], "rows without our columns are the same rows"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.change_tables import expected as changes_of
-from tests.change_tables import held
+from tests.change_tables import expected_versions, held, held_versions, put_at
 from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
 from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
@@ -258,12 +258,13 @@ def test_a_commit_of_another_process_is_on_the_disk_before_its_files_are_set_asi
     assert seen == [[True, True]] and [path.exists() for path in files] == [False, True]
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
-def test_applies_with_a_table_of_changes(tmp_path: Path, every: int) -> None:
-    """Both tables have every file once after the next pass, and no file is archived that one of them lacks."""
-    database = tmp_path / "database"
-    declare(database, "t", ["id"], lakemirror={"history": "changes"})
-    publish(database, 1, 4)
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.full)])
+def test_applies_with_history_tables(tmp_path: Path, every: int) -> None:
+    """All tables have every file once after the next pass, and no file is archived that one of them lacks."""
+    database, options = tmp_path / "database", {"history": ["changes", "scd2"]}
+    declare(database, "t", ["id"], lakemirror=options)
+    for number in range(1, 5):
+        put_at(database, "t", number, changes([100 + number, number, number - 1], [0, 4, 2]))
     with Recorder(database) as recorder:
         applied(database)
 
@@ -273,5 +274,6 @@ def test_applies_with_a_table_of_changes(tmp_path: Path, every: int) -> None:
         applied(disk)
         assert rows(disk / "Tables/t") == expected(4)
         assert held(disk, "t__changes") == changes_of(disk, "t")
+        assert held_versions(disk, "t__history") == expected_versions(disk, "t", ["id"], options)
 
     assert after_a_cut(recorder, tmp_path, every, check) > 10
