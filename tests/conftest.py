@@ -1,15 +1,16 @@
-"""One Spark session for the whole run, started by the first test that asks for it."""
+"""What tests of every folder use: one Spark session for the whole run, started by the first test that asks for it."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakemirror import failpoints
 from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
 from tests import mariadb, one_spark, own_cache, postgres, raised_codes, rounds, time_limits
@@ -54,6 +55,24 @@ def logging_as_at_the_start() -> Iterator[None]:
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], list[str]]:
+    """Does something else the first time that a place in the code is reached. Returns a list, which then names it."""
+
+    def arrange(place: str, act: Callable[[], Any]) -> list[str]:
+        done: list[str] = []
+
+        def reach(name: str) -> None:
+            if name == place and not done:
+                done.append(name)
+                act()
+
+        monkeypatch.setattr(failpoints, "reach", reach)
+        return done
+
+    return arrange
 
 
 @pytest.fixture(scope="session")

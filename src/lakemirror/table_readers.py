@@ -13,6 +13,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.features.compatibility import newest_clients, verdicts
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.mirror.table_log import is_for_late_changes
 from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def readable_tables(database: str | os.PathLike[str] | Place) -> list[ReadableTa
     if not (top / LANDING_ZONE).is_dir() and not (top / "Tables").is_dir():
         raise missing_database(str(top))
     begin = len(f"{top / 'Tables'}/")
-    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in sorted(tables_below(top / "Tables"))]
+    found = [table for table in sorted(tables_below(top / "Tables")) if not is_for_late_changes(str(table))]
+    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in found]
 
 
 def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> dict[str, str]:

@@ -11,31 +11,12 @@ import pytest
 from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import table_rows
 
-from lakemirror import MirroredDatabase, failpoints
+from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
-
-
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Does something else the first time that a place in the code is reached."""
-
-    def arrange(place: str, act: Any) -> list[str]:
-        done: list[str] = []
-
-        def reach(name: str) -> None:
-            if name == place and not done:
-                done.append(name)
-                act()
-
-        monkeypatch.setattr(failpoints, "reach", reach)
-        return done
-
-    return arrange
-
 
 WAYS = ("local-local", "local-spark", "spark-local", "spark-spark")
 

@@ -29,7 +29,7 @@ from lakemirror.landing_zone.identity import Marker, marker_of, marker_place
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import set_aside_numbers
-from lakemirror.landing_zone.table_options import SOFT
+from lakemirror.landing_zone.table_options import LATE, SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
     METADATA,
@@ -217,7 +217,8 @@ def _history_of(storage: Storage, path: str) -> str:
     """The table folder of a history table; empty for another table."""
     with contextlib.suppress(LakemirrorError):
         found = read_table_log(storage.uri(path))
-        return found.history.partition(":")[2] if found is not None else ""
+        mode, _, folder = found.history.partition(":") if found is not None else ("", "", "")
+        return folder if mode != LATE else ""
     return ""
 
 

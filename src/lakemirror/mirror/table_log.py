@@ -93,6 +93,17 @@ class TableLog:
     history: str = ""
 
 
+def is_for_late_changes(table: str) -> bool:
+    """True for a table that remembers what late changes need, which lists of tables leave out."""
+    if not table.rstrip("/").endswith("__late"):
+        return False
+    try:
+        found = read_table_log(table)
+    except (LakemirrorError, OSError):
+        return False
+    return found is not None and found.history.startswith("late:")
+
+
 def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
 
@@ -304,6 +315,7 @@ __all__ = [
     "LogCache",
     "TableLog",
     "Verdict",
+    "is_for_late_changes",
     "judge",
     "read_sequences",
     "read_table_log",

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE
 from lakemirror.service.private_files import sync_folder
@@ -27,7 +26,7 @@ from lakemirror.settings import DEFINITION
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.own_files import entries, is_folder
-from lakemirror.storage.place import folder_ids, local_path, storage_of
+from lakemirror.storage.place import folder_ids, local_path, served_files, storage_of
 
 KEPT = 7 * 86_400.0  # seconds that a deleted database is kept
 DELETED, HARD_DELETED, UNMADE = "Deleted", "HardDeleted", "Unmade"
@@ -59,7 +58,7 @@ class RootFolder:
         if place is None:
             write_object(folder, ITEM_FILE, {**item, "state": UNMADE})
             put_over(folder / DEFINITION, definition, durable=True)
-            create_database(folder)
+            served_files(folder).make_folder(LANDING_ZONE)
             write_object(folder, ITEM_FILE, item)
             return
         made = self._own / f"new-{database_id}"

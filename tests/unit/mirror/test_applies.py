@@ -9,7 +9,6 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put
 
-from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta import commit as direct_commit
 from lakemirror.delta import log as delta_log
 from lakemirror.delta.checkpoint import clean_up_log
@@ -115,22 +114,6 @@ def test_what_readers_are_told_is_true(tmp_path: Path) -> None:
         {"id": 2, "more": None},
         {"id": 3, "more": "x"},
     ]
-
-
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], list[str]]:
-    def arrange(place: str, act: Callable[[], Any]) -> list[str]:
-        done: list[str] = []
-
-        def reach(name: str) -> None:
-            if name == place and not done:
-                done.append(name)
-                act()
-
-        monkeypatch.setattr(failpoints, "reach", reach)
-        return done
-
-    return arrange
 
 
 @pytest.mark.parametrize("place", ["apply.before-write", "apply.before-commit"])

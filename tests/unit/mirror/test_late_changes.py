@@ -15,12 +15,13 @@ from tests.change_tables import UNCHANGED, marked
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
-from lakemirror import MirroredDatabase, failpoints
+from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
 from lakemirror.maintenance import late_days
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
 from lakemirror.mirror.table_log import read_table_log
+from lakemirror.table_readers import readable_tables
 
 CHANGES = ((4, 1, "a"), (2, 3, None), (4, 2, "late"), (4, 5, "b"), (2, 4, None))
 
@@ -239,3 +240,24 @@ def test_the_memory_goes_with_a_dropped_table(tmp_path: Path) -> None:
     change(tmp_path, 1, (4, 2, "new"))
     sync(tmp_path)
     assert table_rows(tmp_path, "t") == {(1, 2, "new"): 1} and remembered(tmp_path) == []
+
+
+def test_nobody_lists_the_memory_or_drops_it_as_history(tmp_path: Path) -> None:
+    begun(tmp_path)
+    change(tmp_path, 1, (2, 9, None))
+    sync(tmp_path)
+    assert [table.name for table in readable_tables(tmp_path)] == ["t"]
+    with pytest.raises(LakemirrorError) as raised:
+        MirroredDatabase(tmp_path).drop_history("t")
+    assert raised.value.code == "table-unknown" and remembered(tmp_path) == [(1, 9)]
+
+
+def test_our_own_cleaning_is_no_change_by_others(tmp_path: Path) -> None:
+    begun(tmp_path, late_days=1)
+    change(tmp_path, 1, (2, 9, None))
+    sync(tmp_path)
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 3 * 86_400) == 1
+    change(tmp_path, 2, (4, 1, "a"))
+    sync(tmp_path)
+    tables = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+    assert tables[0]["warnings"] == []

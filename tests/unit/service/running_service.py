@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lakemirror.service.auth.principals import Issued
+from tests.seen_in_store import SeenInStore
+
+from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.service import Options, Service
-from lakemirror.storage import Place
+from lakemirror.storage import Place, place
 
 
 @dataclass
@@ -38,8 +40,10 @@ class Answer:
 class Running:
     """A service that runs in its own thread."""
 
-    def __init__(self, root: Path | Place, **options: Any) -> None:
-        """A root in a store needs the option `state`."""
+    def __init__(self, root: Path | Place | SeenInStore, **options: Any) -> None:
+        """A root in a store needs the option `state`, or is seen with it."""
+        if isinstance(root, SeenInStore):
+            options = {"state": root.own, **options}
         self.root: Any = root
         self._loop = asyncio.new_event_loop()
         self._options = Options(port=0, **options)
@@ -54,7 +58,7 @@ class Running:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.service = Service(self.root, self._options)
+        self.service = Service(place(str(self.root)), self._options)
         self._loop.run_until_complete(self.service.start())
         self._up.set()
         self._loop.run_forever()
@@ -108,6 +112,11 @@ class Running:
         if start:
             self.send("POST", f"/v1/workspaces/{workspace}/mirroredDatabases/{database}/startMirroring", token=token)
         return database
+
+
+def principals_of(root: Any) -> Principals:
+    """The principals of a root, also of one in a store."""
+    return Principals(place(str(root)), root.own) if isinstance(root, SeenInStore) else Principals(root)
 
 
 def new(name: str, definition: Any = None, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jwt
 import pytest
 from azure.identity import ClientSecretCredential
 from cryptography.hazmat.primitives.asymmetric import rsa
-from running_service import Answer, Running, until
+from running_service import Answer, Running, principals_of, until
 
 from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Issued, Principals
@@ -185,7 +185,7 @@ def test_other_credentials_are_refused_on_rest(running: Running, writer: Issued)
 
 
 def test_a_running_service_follows_the_principals(running: Running, root: Path) -> None:
-    principals = Principals(root)
+    principals = principals_of(root)
     issued = principals.add("guest", ["sales=read"])
     until(lambda: running.ask_token(issued).status == 200, 5)
     token = running.token(issued)

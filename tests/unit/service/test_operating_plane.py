@@ -11,15 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from running_service import Answer, Running, until
+from running_service import Answer, Running, principals_of, until
+from tests.databases import parquet
 
 from lakemirror.service import service as service_module
 from lakemirror.service.auth.audit_log import AuditLog
-from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.service.auth.principals import Issued
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.rest.calls import CALLS
 from lakemirror.service.rest.rest import Rest, call_at
@@ -39,14 +38,15 @@ def shop(running: Running, token: str) -> str:
         (zone / table).mkdir()
         (zone / table / "_metadata.json").write_text(metadata)
         if table == "orders":
-            pq.write_table(pa.table({"id": [4]}), zone / table / f"{3:020}.parquet")  # waits for file 2
-        pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
+            (zone / table / f"{3:020}.parquet").write_bytes(parquet({"id": [4]}))  # waits for file 2
+        (zone / table / "new.tmp").write_bytes(parquet({"id": [1, 2]}))
         (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
     (zone / "torn").mkdir()
     (zone / "torn/_metadata.json").write_text('{"keyColumns": ["id"]}')
     (zone / "torn" / f"{1:020}.parquet").write_bytes(b"no Parquet")
     for path in (zone / "bad" / f"{1:020}.parquet", zone / "torn" / f"{1:020}.parquet"):
-        os.utime(path, (time.time() - 100, time.time() - 100))
+        if isinstance(path, Path):
+            os.utime(path, (time.time() - 100, time.time() - 100))
     path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
 
     def settled() -> bool:
@@ -228,7 +228,7 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
 
 
 def test_nobody_sees_what_is_not_theirs(running: Running, shop: str, root: Path) -> None:
-    other = Principals(root).add("other", ["elsewhere=contribute"])
+    other = principals_of(root).add("other", ["elsewhere=contribute"])
     until(lambda: running.ask_token(other).status == 200)
     assert page(running, "/ui/overview.json", other).json["databases"] == []
     for path in (f"/ui/databases/{shop}", f"/ui/databases/{shop}.json", f"/ui/databases/{shop}/tables/orders"):

@@ -10,6 +10,7 @@ import pytest
 from azure.identity import ClientSecretCredential
 from azure.storage.filedatalake import DataLakeServiceClient
 from running_service import Running, until
+from tests.databases import parquet
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.service.auth.principals import Issued
@@ -23,7 +24,7 @@ def test_a_file_put_by_hand_is_applied(running: Running, writer: Issued) -> None
     folder = running.root / "sales/shop/Files/LandingZone/orders"
     folder.mkdir()
     (folder / "_metadata.json").write_text('{"keyColumns": ["id"]}')
-    pq.write_table(pa.table({"id": [1, 2]}), folder / "new.tmp")
+    (folder / "new.tmp").write_bytes(parquet({"id": [1, 2]}))
     (folder / "new.tmp").rename(folder / f"{1:020}.parquet")
 
     def replicated() -> bool:

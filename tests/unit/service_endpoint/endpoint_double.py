@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
-import os
 import ssl
 import sys
 import threading
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from tests.seen_in_store import SeenInStore
 
 from lakemirror.service.interface import Caller, DatabaseEntry, Limits, WorkspaceEntry
 from lakemirror.service.refused import Refused
@@ -77,59 +77,6 @@ class MemoryRegistry:
 
     def published(self, database: DatabaseEntry) -> None:
         self.wakes.append(database.id)
-
-
-class SeenInStore:
-    """What is at a place of a store, by the names of `pathlib.Path` that the tests use. It has no links."""
-
-    def __init__(self, folder: Place, path: str = "") -> None:
-        self._folder, self._path = folder, path
-        self._files = served_files(folder)
-
-    def __truediv__(self, below: str) -> SeenInStore:
-        return SeenInStore(self._folder, f"{self._path}/{below}".strip("/"))
-
-    def __str__(self) -> str:
-        return str(self._folder / self._path)
-
-    @property
-    def name(self) -> str:
-        return self._path.rpartition("/")[2]
-
-    def exists(self) -> bool:
-        return self._files.find(self._path) is not None
-
-    def is_dir(self) -> bool:
-        found = self._files.find(self._path)
-        return found is not None and found.is_folder
-
-    def is_file(self) -> bool:
-        return self.exists() and not self.is_dir()
-
-    def iterdir(self) -> list[SeenInStore]:
-        return [self / name for name in self._files.listed(self._path).names]
-
-    def rglob(self, _all: str) -> list[SeenInStore]:
-        inner = self.iterdir()
-        return [*inner, *(below for each in inner if each.is_dir() for below in each.rglob("*"))]
-
-    def stat(self) -> os.stat_result:
-        return (self._folder / self._path).stat()
-
-    def read_bytes(self) -> bytes:
-        return (self._folder / self._path).read_bytes()
-
-    def write_bytes(self, data: bytes) -> None:
-        (self._folder / self._path).write_bytes(data)
-
-    def write_text(self, text: str) -> None:
-        self.write_bytes(text.encode())
-
-    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        self._files.make_folder(self._path)
-
-    def symlink_to(self, _target: object) -> None:
-        """Nothing."""
 
 
 class MemoryAuthenticator:

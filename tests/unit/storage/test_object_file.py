@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 from lakemirror.storage.object_cache import ObjectCache
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_store import ObjectStore
+from lakemirror.storage.place import read_pieces
 from lakemirror.storage.storage import Entry
 
 _MIB = 1 << 20
@@ -88,3 +91,22 @@ def test_pieces_that_a_false_footer_names_are_not_held(pieces: Sequence[tuple[in
     assert all(begin >= 0 and size > 0 and begin + size <= len(DATA) for begin, size in memory.asked)
     file.seek(3)
     assert file.read(10) == DATA[3:13]
+
+
+def test_pieces_are_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, memory = opened()
+    monkeypatch.setattr(sys.modules[read_pieces.__module__], "opened", lambda *_, **__: file)
+    pieces = [(4, 900), (_MIB, 3 * _MIB), (END - 10, END + 20)]
+    into = bytearray(sum(end - begin for begin, end in pieces))
+    read_pieces("s3://lake/shop/part.parquet", pieces, memoryview(into))
+    assert bytes(into) == b"".join(DATA[begin:end] for begin, end in pieces)
+    assert sorted(memory.asked) == [(4, 896), (_MIB, 2 * _MIB), (END - 10, 10)]
+
+
+def test_pieces_of_a_file_that_is_shorter_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    into = bytearray(4)
+    read_pieces(tmp_path / "a", [(0, 2), (3, 5)], memoryview(into))
+    assert bytes(into) == b"1245"
+    with pytest.raises(ValueError, match="ends at byte 5"):
+        read_pieces(tmp_path / "a", [(3, 7)], memoryview(into))

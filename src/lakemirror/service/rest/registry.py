@@ -18,7 +18,7 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.database_folder import create_database
+from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE, DatabaseEntry, WorkspaceEntry
 from lakemirror.service.private_files import own_folder
 from lakemirror.service.root_folder import (
@@ -35,7 +35,7 @@ from lakemirror.service.workspace_names import is_guid, is_reserved, is_workspac
 from lakemirror.settings import DEFINITION
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
-from lakemirror.storage.place import folder_id
+from lakemirror.storage.place import folder_id, served_files
 
 log = logging.getLogger("lakemirror")
 
@@ -312,7 +312,7 @@ class FolderRegistry:
             made = str(uuid.uuid4())
             name = made if held.by_name(folder.name) is not None else folder.name
             entry = DatabaseEntry(made, name, folder, held.entry, "", "Running")
-            create_database(folder)
+            served_files(folder).make_folder(LANDING_ZONE)
             write_object(folder, ITEM_FILE, _item(entry))
             log.info("%s: is now a mirrored database", folder)
         self._hold(held, entry)

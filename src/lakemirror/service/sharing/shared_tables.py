@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from lakemirror.delta.log_folder import tables_below
+from lakemirror.mirror.table_log import is_for_late_changes
 from lakemirror.service.interface import Caller, DatabaseEntry, Registry, WorkspaceEntry
 from lakemirror.service.refused import Refused
 from lakemirror.storage import Place
@@ -120,7 +121,7 @@ def _tables_of(share: WorkspaceEntry, database: DatabaseEntry) -> Iterator[Share
     top = database.folder / _TABLES
     for folder in tables_below(top):
         parts = PurePosixPath(str(folder).removeprefix(f"{top}/")).parts
-        if 1 <= len(parts) <= 2:
+        if 1 <= len(parts) <= 2 and not is_for_late_changes(str(folder)):
             schema = ".".join([database.display_name, *parts[:-1]])
             yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))
 
