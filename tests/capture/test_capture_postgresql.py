@@ -72,6 +72,7 @@ def test_what_happens_while_tables_are_followed(captured: Captured) -> None:
     assert "capture-no-key" in captured.state("log")
 
 
+@pytest.mark.full
 def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> None:
     """A table that takes another one's name, a column or a key that is made anew, partitions that come and go."""
     url = captured.url

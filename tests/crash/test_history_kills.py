@@ -56,7 +56,7 @@ def check_archived(database: Path) -> None:
         assert max(archived) <= min(each.position.number for each in tables(database) if each.position), archived
 
 
-@pytest.mark.parametrize("mode", ["kill", "error"])
+@pytest.mark.parametrize("mode", ["kill", pytest.param("error", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", MET)
 @pytest.mark.parametrize("ways", [SOME, pytest.param(ALL, marks=pytest.mark.full)], ids=["some", "all"])
 def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str, ways: Any) -> None:

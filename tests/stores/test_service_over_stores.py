@@ -86,6 +86,11 @@ def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(machines: l
     assert there.service.ask(there.issued, "GET", address).json["displayName"] == "shop"
     there.publish(2, {"id": [2, 3], "name": ["B", "c"], "__rowMarker__": [1, 0]})
     rows_become(database, {(1, "a"), (2, "B"), (3, "c")})
-    status = there.service.ask(there.issued, "POST", f"{address}/getTablesMirroringStatus").json
-    assert [each["sourceTableName"] for each in status["data"]] == ["orders"]
+    tables: list[str] = []
+    end = time.monotonic() + 30
+    while not tables:  # the status is written after the rows
+        assert time.monotonic() < end
+        status = there.service.ask(there.issued, "POST", f"{address}/getTablesMirroringStatus").json
+        tables = [each["sourceTableName"] for each in status["data"]]
+    assert tables == ["orders"]
     assert there.service.end(signal.SIGTERM) == 0

@@ -211,7 +211,8 @@ class DroppedTables:
         """Moves away what was remembered for late changes of a table."""
         above, _, name = target.rpartition("/")
         path = f"{above}/{HistoryOptions(LATE).table(name)}"
-        log = read_table_log(self.storage.uri(path))
+        is_there = path in _folders(self.storage, above)  # the name may be longer than a name can be
+        log = read_table_log(self.storage.uri(path)) if is_there else None
         if log is not None and log.history in (f"{LATE}:{name}", f"{LATE}:{above.rpartition('/')[2]}.{name}"):
             move_to_dropped(self.storage, path)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import meanwhile, no_spark, sync
+from tests.unit.mirror.test_applies import no_spark, sync
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.data_files import removed
@@ -31,7 +31,7 @@ from lakemirror.mirror.schema_evolution import STORED_PROPERTY
 from lakemirror.storage import LocalStorage
 from lakemirror.verify.proof import Options, verify_database
 
-__all__ = ["meanwhile", "no_spark"]
+__all__ = ["no_spark"]
 
 Fields = list[dict[str, Any]]
 

@@ -77,7 +77,8 @@ def _seen(registry: FolderRegistry, host: EngineHost) -> Iterator[DatabaseSeen]:
     for database in registry.all_databases():
         state, _ = host.state(database)
         workspace = database.workspace.name if database.workspace else ""
-        yield DatabaseSeen(workspace, database.display_name, state, status_of(database, state).tables)
+        found = status_of(database, state, host.status(database.id))
+        yield DatabaseSeen(workspace, database.display_name, state, found.tables)
 
 
 def _size(folder: Path) -> int:

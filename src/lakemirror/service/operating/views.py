@@ -79,9 +79,7 @@ def table_view(
 
 def _look(database: DatabaseEntry, host: EngineHost) -> tuple[str, DatabaseStatus, Mapping[str, str] | None]:
     state, error = host.state(database)
-    found = host.status(database.id) if state == "Running" else None
-    if found is None:
-        found = status_of(database, state)
+    found = status_of(database, state, host.status(database.id))
     shown = None
     if error is not None:
         shown = {"code": error.code, "message": error.message, "hint": named(error.hint, folder_of(database))}

@@ -17,11 +17,14 @@ from lakemirror.status_reader import last_status
 from lakemirror.storage.place import storage_of
 
 
-def status_of(database: DatabaseEntry, state: str) -> DatabaseStatus:
+def status_of(database: DatabaseEntry, state: str, written: DatabaseStatus | None = None) -> DatabaseStatus:
     """What the database's engine wrote last; where none runs, what is there now, all tables `Stopped`.
 
-    `state`: of the database. Never raises for what is in the database's folder.
+    `state`: of the database. `written`: as `EngineHost.status` knows it; else its files are read. Never raises for what
+    is in the database's folder.
     """
+    if written is not None and state == "Running":
+        return written
     storage = storage_of(database.folder)
     if state in ("Running", "Stopping"):
         return last_status(storage)

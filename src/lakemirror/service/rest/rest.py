@@ -271,7 +271,7 @@ class Rest:
     async def _tables(self, asked: _Asked) -> web.Response:
         database = asked.the_database
         state, _ = self.host.state(database)
-        found = await asyncio.to_thread(status_of, database, state)
+        found = await asyncio.to_thread(status_of, database, state, self.host.status(database.id))
         shown, more = self.paging.page(
             sorted(found.tables, key=lambda t: (t.schema, t.table)), lambda t: (t.schema, t.table), asked.query,
             asked.address,
