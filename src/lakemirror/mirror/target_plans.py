@@ -66,7 +66,7 @@ _LATE = (
     Column(APPLIED_AT, "timestamp"),
     Column(DELETED_AT, "timestamp"),
 )
-"""Of the remembered changes (`kernels/late_rows.py`). The file is its number."""
+"""Of the remembered changes (`engines/late_deletes.py`). The file is its number."""
 
 HistoryBases = Callable[[HistoryTable], Base]
 """Gives a history table at the version of the view."""

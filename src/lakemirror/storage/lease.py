@@ -4,6 +4,9 @@
 
 A holder that was killed has no say in it: another one takes its place once the object has not changed for so long. The
 conditions are the store's, so of two that take at one time one succeeds. No clock is compared with another's.
+
+A holder that was halted learns at its next renewal that it has no say any more. What it does before that is safe all
+the same: publishes have conditions, and applies have positions (contract section 9).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import uuid
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.durable import put_over
 from lakemirror.storage.place import Place
 from lakemirror.storage.store_path import StorePath
 
@@ -101,8 +105,7 @@ def _holder_of(folder: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return name.read_text(encoding="ascii")
     made = uuid.uuid4().hex
-    with name.open("x", encoding="ascii") as file:
-        file.write(made)
+    put_over(name, made.encode(), durable=True)  # whole or not there: two empty names would be one holder
     return made
 
 

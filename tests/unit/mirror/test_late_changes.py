@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -122,11 +123,13 @@ def test_a_partial_row_takes_values_by_the_sequence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_files", [1, 10])
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("strategy", ["SequentialFileName", "LastUpdateTimeFileDetection"])
 def test_a_batch_does_not_meet_its_own_deletes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str, batch_files: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str, batch_files: int, strategy: str
 ) -> None:
-    """The memory is committed first. After a failure between the commits, it has rows of the batch itself."""
-    begun(tmp_path, deletes=deletes)
+    """The memory is committed first. After a failure between the commits, it has rows of the batch itself, and another
+    file comes: where times count, one that is older than those of the batch."""
+    declare(tmp_path, "t", ["id"], fileDetectionStrategy=strategy, lakemirror={"sequence": "n", "deletes": deletes})
     change(tmp_path, 1, (4, 1, "a"))
     sync(tmp_path)
     change(tmp_path, 2, (4, 4, "b"), (2, 5, None))
@@ -145,10 +148,13 @@ def test_a_batch_does_not_meet_its_own_deletes(
     ahead, behind = (read_table_log(str(tmp_path / "Tables" / name)) for name in ("t__late", "t"))
     assert ahead is not None and behind is not None and ahead.position is not None and behind.position is not None
     assert (ahead.position.number, behind.position.number) == (3, 1)
+    change(tmp_path, 4, (4, 8, "late"))
+    past = folder(tmp_path, "t") / f"{2:020}.parquet"
+    os.utime(folder(tmp_path, "t") / f"{4:020}.parquet", ns=(past.stat().st_mtime_ns - 1000,) * 2)
     sync(tmp_path, batch_files=batch_files)
-    assert late_changes(tmp_path) == 0 and remembered(tmp_path) == [(1, 5), (1, 9)]
+    assert late_changes(tmp_path) == 1 and remembered(tmp_path) == [(1, 5), (1, 9)]
     rows = read_table(tmp_path / "Tables/t").to_pylist()
-    assert [(row["v"], row["__deleted"]) for row in rows] == ([("b", True)] if deletes == "soft" else [])
+    assert [(row["v"], row["__deleted"]) for row in rows] == ([("late", True)] if deletes == "soft" else [])
 
 
 def test_a_folder_made_again_begins_with_an_empty_memory(tmp_path: Path) -> None:
