@@ -71,7 +71,9 @@ def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
             found = set()
 
 
-def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(machines: list[Machine], server: StoreServer) -> None:
+def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(
+    machines: list[Machine], server: StoreServer
+) -> None:
     here, there = machines
     here.service.start()
     address = here.service.database(here.issued, "shop")
