@@ -87,8 +87,7 @@ def test_the_life_of_a_database(running: Running, token: str) -> None:
     for _ in range(2):
         started = running.send("POST", f"{one}/startMirroring", token=token)
         assert (started.status, started.body) == (200, b"")
-    until(lambda: rows(running, database, token) == 2)
-    assert status(running, database, token) == "Running"
+    until(lambda: status(running, database, token) == "Running" and rows(running, database, token) == 2)
     entry = tables(running, database, token)["orders"]
     assert entry["status"] == "Replicating"
     assert entry["metrics"]["processedBytes"] > 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakemirror.api import current_status
+from lakemirror.error_codes import CODES
 from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
@@ -18,7 +19,7 @@ from lakemirror.storage.place import storage_of
 
 
 def status_of(database: DatabaseEntry, state: str, written: DatabaseStatus | None = None) -> DatabaseStatus:
-    """What the database's engine wrote last; where none runs, what is there now, all tables `Stopped`.
+    """What the database's engine wrote last; before it has, what is there now; where none runs, all tables `Stopped`.
 
     `state`: of the database. `written`: as `EngineHost.status` knows it; else its files are read. Never raises for what
     is in the database's folder.
@@ -27,14 +28,24 @@ def status_of(database: DatabaseEntry, state: str, written: DatabaseStatus | Non
         return written
     storage = storage_of(database.folder)
     if state in ("Running", "Stopping"):
-        return last_status(storage)
+        found = last_status(storage)
+        if found.tables or found.error_code:
+            return found
     try:
         definition = read_definition(storage)
         settings = allowed(OperatorSettings.from_environment().of_database(definition))
         found = current_status(storage, settings, warnings_of(definition))
     except LakemirrorError as error:
         found = replace(last_status(storage), error_code=error.code, error_message=error.message)
+    if state in ("Running", "Stopping"):
+        return found
     return replace(found, tables=tuple(replace(each, status="Stopped") for each in found.tables))
+
+
+def written_error(database: DatabaseEntry) -> LakemirrorError | None:
+    """The error of the database's engine as its status file has it."""
+    found = last_status(storage_of(database.folder))
+    return LakemirrorError(found.error_code, found.error_message) if found.error_code in CODES else None
 
 
 def table_rows(tables: Iterable[TableStatus]) -> list[dict[str, Any]]:
@@ -68,4 +79,4 @@ def _row(table: TableStatus) -> dict[str, Any]:
     return row
 
 
-__all__ = ["read_definition_file", "status_of", "table_rows"]
+__all__ = ["read_definition_file", "status_of", "table_rows", "written_error"]

@@ -26,7 +26,7 @@ from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.body_names import description_of, display_name
 from lakemirror.service.rest.calls import DATABASE, OPERATOR, OTHER_ITEMS, RestCall, calls_at
-from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows
+from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows, written_error
 from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry, NameInUse
@@ -264,7 +264,7 @@ class Rest:
     async def _status(self, asked: _Asked) -> web.Response:
         state, error = self.host.state(asked.the_database)
         if error is None and state == "Running":
-            error = await asyncio.to_thread(_written_error, asked.the_database)
+            error = await asyncio.to_thread(written_error, asked.the_database)
         shown = {"error": {"errorCode": error.code, "message": error.message}} if error else {}
         return answer({"status": state, **shown})
 
@@ -358,14 +358,6 @@ def _item_row(database: DatabaseEntry) -> dict[str, Any]:
 
 def _workspace_row(workspace: WorkspaceEntry) -> dict[str, str]:
     return {"id": workspace.id, "displayName": workspace.name, "type": "Workspace"}
-
-
-def _written_error(database: DatabaseEntry) -> LakemirrorError | None:
-    """The error of the engine as its status file has it."""
-    from lakemirror.error_codes import CODES
-
-    found = status_of(database, "Running")
-    return LakemirrorError(found.error_code, found.error_message) if found.error_code in CODES else None
 
 
 def call_at(parts: list[str], method: str) -> RestCall:
