@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install packages java setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site dist screenshots audit clean
+.PHONY: install packages java setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site site-release dist screenshots audit clean
 
 install: ## .venv/bin/lakemirror and all it needs; then, in the background, the class-data archive, with which Spark starts 3 s faster
 	@scripts/install.sh all
@@ -64,6 +64,10 @@ screenshots: packages ## the pictures of the service's page; needs Chromium
 site: packages ## the documentation as a site, in build/site; a broken link is an error
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/site.txt
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+site-release: site ## the site of this version beside those of earlier ones, as a commit on the branch gh-pages, which is not pushed
+	@NO_MKDOCS_2_WARNING=1 PATH="$(BIN):$$PATH" $(BIN)/mike --quiet deploy --update-aliases "$$($(BIN)/python -c 'import lakemirror; print(lakemirror.__version__)')" latest
+	@PATH="$(BIN):$$PATH" $(BIN)/mike --quiet set-default --allow-empty latest
 
 audit: packages ## known holes in what is installed, by pip-audit; needs its database of them on the network
 	@$(BIN)/python -m pip install --quiet pip-audit

@@ -131,7 +131,7 @@ class Query:
         try:
             return act()
         except duckdb.Error as error:
-            message = str(error)
+            message = " ".join(str(error).split())  # one line
             told = [f"{name} ({why})" for name, why in self.left_out.items() if name.rpartition(".")[2] in message]
             more = f". Not among the tables: {', '.join(told)}" if told else ""
             raise LakemirrorError("query-failed", f"{message}{more}") from None

@@ -9,13 +9,16 @@ import pytest
 from tests.object_stores import StoreServer
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.service import root_folder
 from lakemirror.service.private_files import own_folder
 from lakemirror.service.rest.registry import KEPT, FolderRegistry
 from lakemirror.service.root_folder import read_object, write_object
-from lakemirror.storage import Place, lease, place
+from lakemirror.storage import Place, lease, place, served_prefix
 from lakemirror.storage.connections import give_options
+from lakemirror.storage.durable import put_over
 from lakemirror.storage.lease import Lease
-from lakemirror.storage.place import storage_of
+from lakemirror.storage.place import served_files, storage_of
+from lakemirror.storage.store_path import StorePath
 
 
 @pytest.fixture
@@ -103,16 +106,54 @@ def test_a_deleted_database_in_a_store_stays_for_seven_days(root: Place, tmp_pat
     assert storage.exists("Files/LandingZone") == hard and again.all_databases() == [another]
 
 
-def test_a_create_that_was_killed_is_seen_by_nobody(root: Place, tmp_path: Path) -> None:
+def test_a_create_that_was_killed_is_seen_by_nobody(
+    root: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_object(root / "sales", ".lakemirror-workspace.json", {"id": "11111111-2222-3333-4444-555555555555"})
     registry = FolderRegistry(root, state=tmp_path / "state")
-    made = registry.create(registry.workspaces()[0], "shop", "", b"{}")
-    item = read_object(made.folder, ".lakemirror-item.json")
-    assert item is not None
-    write_object(made.folder, ".lakemirror-item.json", {**item, "state": "Unmade"})
+    made: list[Place] = []
+
+    def dies(path: Place, data: bytes, *, durable: bool) -> None:
+        if path.name != ".lakemirror-item.json":
+            made.append(path.parent)
+            raise KeyboardInterrupt
+        put_over(path, data, durable=durable)
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(root_folder, "put_over", dies)
+        registry.create(registry.workspaces()[0], "shop", "", b"{}")
+    folder = made[0]
+    assert read_object(folder, ".lakemirror-item.json") is not None
     again = FolderRegistry(root, state=tmp_path / "state")
     assert not again.all_databases()
     for doomed in again.doomed():
         again.bury(doomed)
     again.sweep(time.time() + 7200)
-    assert not storage_of(made.folder).exists("Files/LandingZone")
+    assert read_object(folder, ".lakemirror-item.json") is None
+
+
+def test_what_a_killed_upload_left_goes_after_a_day(
+    root: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_prefix, "_IN_ONE", 10)
+    made = root / "sales/shop"
+    upload = tmp_path / "staged"
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    assert isinstance(made, StorePath)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(type(made.store), "copy_new", dies)
+        killed.setattr(type(made.store), "delete", dies)
+        upload.write_bytes(b"x" * 20)
+        served_files(made).put("Files/LandingZone/t/1.parquet", upload, None)
+    assert served_files(made).find("Files/LandingZone/t/1.parquet") is None
+    registry = FolderRegistry(root, state=tmp_path / "state")
+    parts = storage_of(root / ".lakemirror/parts")
+    (left,) = parts.list("").files
+    put_over(root / ".lakemirror/parts/mine.parquet", b"", durable=True)
+    registry.sweep(time.time() + 3600)
+    assert parts.exists(left.path)
+    registry.sweep(time.time() + 90_000)
+    assert [each.path for each in parts.list("").files] == ["mine.parquet"]

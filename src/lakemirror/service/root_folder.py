@@ -27,6 +27,7 @@ from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.own_files import entries, is_folder
 from lakemirror.storage.place import folder_ids, local_path, served_files, storage_of
+from lakemirror.storage.served_prefix import PARTS
 
 KEPT = 7 * 86_400.0  # seconds that a deleted database is kept
 DELETED, HARD_DELETED, UNMADE = "Deleted", "HardDeleted", "Unmade"
@@ -35,6 +36,8 @@ GONE = (DELETED, HARD_DELETED, UNMADE)
 
 _MOST_BYTES = 64 * 1024**2
 _UNMADE_FOR = 3600.0  # seconds after which nobody goes on with a create
+_PART_FOR = 86_400.0  # seconds after which nobody waits for a part
+_PART = re.compile("[0-9a-f]{32}")
 _MADE = re.compile(rf"\.?({re.escape(DEFINITION)}|{re.escape(ITEM_FILE)})(\.[0-9a-f]{{12}}|\.[0-9a-f]{{32}}\.tmp)?")
 
 
@@ -99,6 +102,16 @@ class RootFolder:
                     continue
                 if item["state"] == HARD_DELETED or now - folder.stat().st_mtime > KEPT:
                     shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_parts(self, now: float) -> None:
+        """Removes what uploads that were killed a day ago have left in a store."""
+        folder = self.root / PARTS
+        if local_path(folder) is None:
+            with contextlib.suppress(FileNotFoundError):
+                storage = storage_of(folder)
+                for each in storage.list("").files:
+                    if _PART.fullmatch(each.path) and now - each.modified / 1e9 > _PART_FOR:
+                        storage.delete(each.path)
 
     def remove_old(self, folder: Place, now: float) -> bool:
         """Removes a database that was deleted in its place 7 days ago; True once it is gone."""

@@ -1,7 +1,7 @@
 """A database below an address of a store, as clients of a service see it: folders are prefixes, a publish is one put.
 
     staged file ─▶ at most 16 MiB: one put with its condition
-                ─▶ larger: in parts, complete at once; only if absent: beside its key first, then a conditional copy
+                ─▶ larger: in parts, complete at once; only if absent: in `PARTS` first, then a conditional copy
 
 A folder that a client has made holds an object, `FOLDER_MARK`, which no client sees: so it is there while it is empty.
 """
@@ -20,12 +20,14 @@ from lakemirror.storage.storage import Entry
 from lakemirror.storage.store_path import StorePath
 
 FOLDER_MARK = "_lakemirror_folder.json"
+PARTS = ".lakemirror/parts"
+"""Under the root that is served: large objects that wait for their conditional copy."""
+
 _MARK = b"{}\n"
 _PIECE = 4 << 20  # bytes of one request for a file that is sent to a client
 _IN_ONE = 16 << 20  # bytes of a file that is put by one request
 _PART = 8 << 20
 _MOST_KNOWN = 100_000
-_LARGE = "_lakemirror_part_"  # begins the name of a large object that waits for its conditional copy
 
 
 class ServedPrefix:
@@ -36,6 +38,7 @@ class ServedPrefix:
 
     def __init__(self, folder: StorePath) -> None:
         self._top = folder.key
+        self._parts = (folder.parent.parent / PARTS).key  # of ROOT/workspace/database
         self._store: ObjectStore = folder.store
         self._known: set[str] = set()  # folders in whose place is no file
 
@@ -135,7 +138,7 @@ class ServedPrefix:
         A store has no condition for the end of an upload in parts: what is replaced is looked at just before it.
         """
         aside = expected is None and not self._store.is_too_large_to_copy(size)
-        place = f"{key.rpartition('/')[0]}/{_LARGE}{uuid.uuid4().hex}" if aside else key
+        place = f"{self._parts}/{uuid.uuid4().hex}" if aside else key
         writer = self._store.writer(place)
         try:
             with source.open("rb") as file:
@@ -215,8 +218,7 @@ class ListedPrefix:
     """What one listing showed of a folder."""
 
     def __init__(self, folders: Sequence[str], entries: Sequence[Entry]) -> None:
-        seen = (each for each in entries if each.name != FOLDER_MARK and not each.name.startswith(_LARGE))
-        files = {each.name: found_of(each) for each in seen}
+        files = {each.name: found_of(each) for each in entries if each.name != FOLDER_MARK}
         self._found: dict[str, Found] = {**dict.fromkeys(folders, _FOLDER), **files}
         self.names: Mapping[str, bool] = {name: found.is_folder for name, found in self._found.items()}
 

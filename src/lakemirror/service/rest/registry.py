@@ -230,10 +230,12 @@ class FolderRegistry:
             self._remove_old(doomed.folder, time.time())
 
     def sweep(self, now: float) -> None:
-        """Removes deleted databases that have been kept for 7 days."""
+        """Removes deleted databases that have been kept for 7 days, and what killed uploads left."""
         self._tree.sweep(now)
         if now - self._swept > _SWEEP:
             self._swept = now
+            with contextlib.suppress(LakemirrorError):  # the store does not answer: later again
+                self._tree.remove_parts(now)
             for folder in list(self._graves):
                 self._remove_old(folder, now)
 
