@@ -291,10 +291,20 @@ class MirroredDatabase:
 
     def drop_history(self, table: str) -> operations.Act:
         """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""
-        from lakemirror.mirror import operations
+        from lakemirror.mirror import history_acts
 
         require_zone(self.storage)
-        return operations.drop_history(self.storage, table, self.settings.default_schema)
+        return history_acts.drop_history(self.storage, table, self.settings.default_schema)
+
+    def build_history(self, table: str) -> operations.Act:
+        """Makes the history tables of a table again from its applied files, up to where the table is.
+
+        Errors: `table-unknown`, `history-incomplete`, `concurrent-commit`.
+        """
+        from lakemirror.mirror import history_acts
+
+        require_zone(self.storage)
+        return history_acts.build_history(self.storage, table, self.settings)
 
     def restore(self, table: str) -> operations.Act:
         """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""

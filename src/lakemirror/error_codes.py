@@ -133,6 +133,13 @@ CODES: dict[str, Kind] = {
     "history-has-no-place": Kind(
         False, 3, 409, "Publish the file's rows again as a new change file, and delete it from _QuarantinedFiles."
     ),
+    "history-incomplete": Kind(
+        False,
+        3,
+        409,
+        "Leave the history as it is: it goes on by itself. Or run `lakemirror history drop DB TABLE`: then it begins "
+        "again with the rows that the table has.",
+    ),
     "archive-incomplete": Kind(
         False,
         3,
@@ -189,7 +196,8 @@ CODES: dict[str, Kind] = {
         False,
         3,
         409,
-        "Put the old `track` back, or give the history another `name`: then a new table of versions begins.",
+        "Run `lakemirror history build DB TABLE --from-processed`, put the old `track` back, or give the history "
+        "another `name`: then a new table of versions begins.",
     ),
     "table-append-only": Kind(
         False,

@@ -22,12 +22,12 @@ from lakemirror.storage.store_path import StorePath
 
 
 @pytest.fixture
-def root(s3: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Place:
-    give_options("", s3.options)
+def root(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    give_options("", server.options)
     monkeypatch.setattr(lease, "LAPSES", 1.5)
     monkeypatch.setattr(lease, "RENEWED", 0.0)
     monkeypatch.setattr(lease, "_LOOK", 0.1)
-    return place(f"{s3.bucket()}/lake")
+    return place(f"{server.bucket()}/lake")
 
 
 def holder(root: Place, folder: Path) -> Lease:
@@ -64,11 +64,12 @@ def test_a_restart_on_the_same_machine_and_a_clean_end_do_not_wait(root: Place, 
     assert time.monotonic() - begun < 1.4
 
 
+@pytest.mark.parametrize("ignored", ["create", "put_over"])
 def test_a_store_without_conditions_is_refused_at_the_start(
-    root: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: str
 ) -> None:
     store = root.store  # type: ignore[union-attr]
-    monkeypatch.setattr(type(store), "create", type(store).put)
+    monkeypatch.setattr(type(store), ignored, lambda self, key, data, *_: self.put(key, data))
     with pytest.raises(LakemirrorError) as refused:
         holder(root, tmp_path / "here").take()
     assert refused.value.code == "store-unsafe"

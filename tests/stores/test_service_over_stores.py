@@ -44,15 +44,15 @@ class Machine:
 
 
 @pytest.fixture
-def machines(tmp_path: Path, s3: StoreServer) -> Iterator[list[Machine]]:
+def machines(tmp_path: Path, server: StoreServer) -> Iterator[list[Machine]]:
     """Two machines for one prefix; none runs."""
-    address = f"{s3.bucket()}/lake"
-    give_options(address, s3.options)
-    give_options("", s3.options)
+    address = f"{server.bucket()}/lake"
+    give_options(address, server.options)
+    give_options("", server.options)
     made = []
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-        made.append(Machine(tmp_path / name, s3, address))
+        made.append(Machine(tmp_path / name, server, address))
     yield made
     for each in made:
         each.service.close()
@@ -71,13 +71,15 @@ def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
             found = set()
 
 
-def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(machines: list[Machine], s3: StoreServer) -> None:
+def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(
+    machines: list[Machine], server: StoreServer
+) -> None:
     here, there = machines
     here.service.start()
     address = here.service.database(here.issued, "shop")
     here.put(f"/sales/shop/{ZONE}/_metadata.json", b'{"keyColumns": ["id"]}')
     here.publish(1, {"id": [1, 2], "name": ["a", "b"]})
-    database = Database(f"{here.service.address}/sales/shop", s3.options)
+    database = Database(f"{here.service.address}/sales/shop", server.options)
     rows_become(database, {(1, "a"), (2, "b")})
     assert here.read("Tables/orders/_delta_log/00000000000000000000.json")
     here.service.end(signal.SIGKILL)

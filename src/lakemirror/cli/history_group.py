@@ -1,4 +1,4 @@
-"""`lakemirror history drop DB TABLE`: the history tables of one table. No JVM."""
+"""`lakemirror history build|drop DB TABLE`: the history tables of one table. No JVM."""
 
 from __future__ import annotations
 
@@ -12,15 +12,35 @@ from lakemirror.cli.printable import printable
 app = typer.Typer(no_args_is_help=True, help="The history tables beside a mirrored table.")
 
 
-@app.callback()
-def _history() -> None:
-    """A group, also with one command."""
+Table = Annotated[str, typer.Argument(help="The mirrored table, as TABLE or SCHEMA.TABLE.")]
+
+
+@app.command()
+def build(
+    database: Database,
+    table: Table,
+    from_processed: Annotated[
+        bool, typer.Option("--from-processed", help="From the applied files: there is no other source, so say it.")
+    ] = False,
+    storage: StorageOptions = None,
+) -> None:
+    """Make the history tables of a table again, from the first applied file on.
+
+    Readers have the old history until the new one is whole. If applied files are gone, nothing is changed.
+
+    Example: lakemirror history build shop orders --from-processed
+    """
+    from lakemirror.api import MirroredDatabase
+
+    if not from_processed:
+        raise typer.BadParameter("say --from-processed: the history is made from the applied files")
+    print(printable(MirroredDatabase(database).build_history(table).text))
 
 
 @app.command()
 def drop(
     database: Database,
-    table: Annotated[str, typer.Argument(help="The mirrored table, as TABLE or SCHEMA.TABLE.")],
+    table: Table,
     storage: StorageOptions = None,
 ) -> None:
     """Move the history tables of a table to Files/_DroppedTables.

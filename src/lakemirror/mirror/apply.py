@@ -337,7 +337,18 @@ def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manife
         ignored_deletes=(before.ignored_deletes if before else 0) + written.ignored,
         late_changes=(before.late_changes if before else 0) + written.late,
         history=plan.base.history.label if plan.base.history is not None else "",
+        times=_times(batch.files) if len(batch.files) > 1 and plan.base.history is None else (),
     )
+
+
+def _times(files: Sequence[BatchFile]) -> tuple[int | None, ...]:
+    """The `times` of a manifest: of each number but the last, microseconds after the last file, which may be negative;
+    None for a number that was set aside. Partitions have none."""
+    if any(item.file.partition for item in files):
+        return ()
+    last = files[-1].file
+    known = {item.file.number: item.file.entry.modified // 1000 - last.entry.modified // 1000 for item in files}
+    return tuple(known.get(number) for number in range(files[0].file.number, last.number))
 
 
 def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, Any]:

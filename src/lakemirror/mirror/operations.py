@@ -29,7 +29,7 @@ from lakemirror.landing_zone.identity import Marker, marker_of, marker_place
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import set_aside_numbers
-from lakemirror.landing_zone.table_options import LATE, SOFT
+from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
     METADATA,
@@ -43,9 +43,9 @@ from lakemirror.landing_zone.zone import (
     scan,
     scan_table,
 )
-from lakemirror.mirror.dropped_tables import DROPPED, dropped, move_to_dropped
+from lakemirror.mirror.dropped_tables import DROPPED, dropped
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
-from lakemirror.mirror.table_places import tables_in, tables_near
+from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
 
 log = logging.getLogger("lakemirror")
@@ -67,22 +67,22 @@ class Act:
 
 def pause(storage: Storage, table: str) -> Act:
     """Stops every engine from applying the table's change files after the current batch, until `resume`."""
-    name = _named(storage, table).name
+    name = folder_named(storage, table).name
     failpoints.reach("pause.before-note")
     content = json.dumps({"since": int(time.time()), "by": _user()})
     if not storage.write_new(f"{name.folder}/{PAUSED}", content.encode() + b"\n"):
         return Act(f"{name} is paused already", changed=False)
-    return _note(storage, "pause", name, Act(f"{name} is paused"))
+    return note(storage, "pause", name, Act(f"{name} is paused"))
 
 
 def resume(storage: Storage, table: str) -> Act:
     """Ends a pause: the table continues at its position."""
-    name = _named(storage, table).name
+    name = folder_named(storage, table).name
     if not storage.exists(f"{name.folder}/{PAUSED}"):
         return Act(f"{name} is not paused", changed=False)
     failpoints.reach("resume.before-removal")
     storage.delete(f"{name.folder}/{PAUSED}")
-    return _note(storage, "resume", name, Act(f"{name} goes on"))
+    return note(storage, "resume", name, Act(f"{name} goes on"))
 
 
 def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
@@ -92,13 +92,13 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
     Error: `archive-incomplete`, without any change, if an applied file is gone or their order is unknown. Then the
     publisher must send the table again.
     """
-    folder = _named(storage, table)
+    folder = folder_named(storage, table)
     _check_archive(storage, folder, default_schema)
     _mark_anew(storage, folder.name)
     failpoints.reach("resync.before-return")
     moved = _bring_back(storage, folder.name)
     text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
-    return _note(storage, "resync", folder.name, Act(text, files=moved))
+    return note(storage, "resync", folder.name, Act(text, files=moved))
 
 
 def purge_deleted(storage: Storage, table: str, default_schema: str = "", patterns: OptionPatterns = ()) -> Act:
@@ -108,13 +108,13 @@ def purge_deleted(storage: Storage, table: str, default_schema: str = "", patter
     """
     from lakemirror.mirror import purge_deleted as purge  # reads and writes rows; no other act does
 
-    folder = _named(storage, table)
+    folder = folder_named(storage, table)
     stays_soft = read_metadata(storage, folder, patterns).options.deletes == SOFT
     done = purge.purge_deleted(storage.uri(folder.name.target(default_schema)), stays_soft=stays_soft)
     if done is None:
         return Act(f"{folder.name} has no soft deletes", changed=False)
     text = f"{folder.name}: {done.rows} deleted rows are removed; {done.files} data files were written again"
-    return _note(storage, "purge deleted", folder.name, Act(text, changed=bool(done.files)))
+    return note(storage, "purge deleted", folder.name, Act(text, changed=bool(done.files)))
 
 
 def replay(
@@ -126,7 +126,7 @@ def replay(
     without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
     `patterns`: options for many tables.
     """
-    folder = _named(storage, table)
+    folder = folder_named(storage, table)
     chosen = [
         entry
         for entry in folder.quarantined
@@ -163,7 +163,7 @@ def replay(
     text = f"{folder.name}: {moved} of {len(chosen)} files came back from {QUARANTINED}"
     if back:
         text += f"; the table is applied again from number 1, with {back} files from {PROCESSED}"
-    return _note(storage, "replay", folder.name, Act(text, changed=bool(moved or back), files=moved))
+    return note(storage, "replay", folder.name, Act(text, changed=bool(moved or back), files=moved))
 
 
 def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
@@ -192,34 +192,7 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
         storage.write(place, json.dumps({"keyColumns": list(kept.key_columns) if kept else []}).encode())
     failpoints.reach("restore.before-move")
     storage.move(newest, target)
-    return _note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
-
-
-def drop_history(storage: Storage, table: str, default_schema: str = "") -> Act:
-    """Moves the history tables of a table folder to `Files/_DroppedTables`, also where the folder is gone.
-
-    Where the option is still there, they begin again. Error: `table-unknown` if the table has none.
-    """
-    schema, _, short = table.rpartition(".")
-    name = TableName(schema, short)
-    check_name(name)
-    above = name.target(default_schema).rpartition("/")[0]
-    found = [path for path in tables_in(storage, above) if _history_of(storage, path) == str(name)]
-    if not found:
-        raise LakemirrorError("table-unknown", f"{name} has no history table in {above}", table=table)
-    for path in found:
-        move_to_dropped(storage, path)
-    text = f"{name}: {', '.join(found)} moved to {DROPPED}"
-    return _note(storage, "history drop", name, Act(text))
-
-
-def _history_of(storage: Storage, path: str) -> str:
-    """The table folder of a history table; empty for another table."""
-    with contextlib.suppress(LakemirrorError):
-        found = read_table_log(storage.uri(path))
-        mode, _, folder = found.history.partition(":") if found is not None else ("", "", "")
-        return folder if mode != LATE else ""
-    return ""
+    return note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
 
 
 def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
@@ -231,7 +204,7 @@ def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entr
             storage.delete(path)
 
 
-def _named(storage: Storage, table: str) -> TableFolder:
+def folder_named(storage: Storage, table: str) -> TableFolder:
     """The table folder of that name, as `TABLE` or `SCHEMA.TABLE`; LakemirrorError `table-unknown`."""
     folder = next((each for name, each in scan(storage).tables.items() if str(name) == table), None)
     if folder is None:
@@ -364,7 +337,7 @@ _NUMBERED = re.compile(r"([0-9]{20})\.")
 _SECOND = re.compile(r"[0-9]{20}\..+\.[0-9]+")
 
 
-def _note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
+def note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
     """Records an act in the log and in `acts.jsonl`. The act is done even if this fails."""
     log.info("%s", act.text)
     line = {"time": int(time.time()), "act": what, "table": str(name), "by": _user(), "what": act.text}
@@ -385,4 +358,6 @@ def _user() -> str:
         return ""
 
 
-__all__ = ["NOTED", "Act", "drop_history", "pause", "purge_deleted", "replay", "restore", "resume", "resync"]
+__all__ = [
+    "NOTED", "Act", "folder_named", "note", "pause", "purge_deleted", "replay", "restore", "resume", "resync",
+]  # fmt: skip

@@ -105,7 +105,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 17 fields: the members of the JSON object in a commit
+class Manifest:  # 19 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
@@ -114,7 +114,9 @@ class Manifest:  # 17 fields: the members of the JSON object in a commit
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
     (`position.py`). `token`: of the last file, as its publisher wrote it into the footer: manifests of cuts name it.
     `ignored_deletes`, `late_changes`: how many changes of all applies of this identity were counted and not applied.
-    `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty.
+    `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty. `times`:
+    when the files before the last one were written (`file_times.py`). `built`: the commit made a history table again
+    from all files up to the last one (`history_build.py`).
     """
 
     identity: str
@@ -134,10 +136,12 @@ class Manifest:  # 17 fields: the members of the JSON object in a commit
     ignored_deletes: int = 0
     late_changes: int = 0
     history: str = ""
+    times: tuple[int | None, ...] = ()
+    built: bool = False
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        for name in ("tag", "token", "ignored_deletes", "late_changes", "history"):
+        for name in ("tag", "token", "ignored_deletes", "late_changes", "history", "times", "built"):
             if not content[name]:
                 del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
@@ -181,7 +185,7 @@ def parse_manifest(text: Any) -> Manifest | None:
     """The manifest in a commit's `userMetadata`; None where there is none of ours."""
     try:
         content = json.loads(text)[_PREFIX]
-        lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes")}
+        lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes", "times")}
         return Manifest(**{**content, **lists})
     except (TypeError, ValueError, KeyError, AttributeError):
         return None

@@ -102,7 +102,7 @@ def plan_targets(
                 continue
             follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
             base = replace(bases[1](table), follows=follows)
-            its = _plan_history(view_of(view, table), taken, base, rules, uri, (tried, memory))
+            its = plan_history(view_of(view, table), taken, base, rules, uri, (tried, memory))
             if isinstance(its, Rejected):
                 return its
             also.append(its)
@@ -165,7 +165,7 @@ def history_after(
     return tuple(found)
 
 
-def _plan_history(
+def plan_history(
     view: View,
     files: Sequence[ChangeFile],
     base: Base,
@@ -262,4 +262,4 @@ def _check_no_constraint(target: Target, table: HistoryTable) -> None:
         )
 
 
-__all__ = ["history_after", "history_metadata", "plan_targets", "view_of"]
+__all__ = ["history_after", "history_metadata", "plan_history", "plan_targets", "view_of"]

@@ -18,7 +18,7 @@ import time
 import uuid
 from pathlib import Path
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.storage.durable import put_over
 from lakemirror.storage.place import Place
 from lakemirror.storage.store_path import StorePath
@@ -61,6 +61,8 @@ class Lease:
         if put is None:
             raise LakemirrorError("root-in-use", f"another lakemirror begins to serve {self._at.parent.parent}")
         self._renewed, self._tag = time.monotonic(), put.tag
+        if self._at.store.put_over(self._at.key, self._content(), "another") is not None:
+            raise SetupError("store-unsafe", f"{self._at.store.root} ignores the condition of a put over an object")
 
     def renew(self) -> bool:
         """False once another process has it. A store that does not answer is asked again at the next call."""

@@ -189,7 +189,10 @@ class ObjectStore:
         generation = ""
         if self.root.startswith("gs:"):
             with contextlib.suppress(FileNotFoundError), self._coded("head", key):
-                generation = str(obstore.head(self._store, key).get("version") or "")
+                found = obstore.head(self._store, key)
+                generation = str(found.get("version") or "") if _tag(found) == tag else ""
+            if not generation:
+                return None
         return self._put_over(key, data, tag, generation)
 
     def _put_over(self, key: str, data: bytes, tag: str, generation: str) -> Entry | None:

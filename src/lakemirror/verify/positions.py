@@ -52,7 +52,11 @@ def begin_of(state: Replay) -> int | None:
     folder are in it too, or where it lacks files in between, because its option was off."""
     positions = [parse_app_id(app, number) for app, number in state.transactions.items()]
     manifests = [manifest for commit in state.commits if (manifest := _manifest(commit)) is not None]
-    if len([each for each in positions if each is not None]) != 1 or not manifests or state.commits[0].version:
+    if len([each for each in positions if each is not None]) != 1 or not manifests:
+        return None
+    built = [place for place, manifest in enumerate(manifests) if manifest.built]
+    manifests = manifests[built[-1] :] if built else manifests
+    if state.commits[0].version and not built:
         return None
     if not all(manifest.file for manifest in manifests[1:]):
         return None
@@ -123,7 +127,7 @@ def _order(
     begun = False
     for commit, manifest in applied:
         place = f"_delta_log/{commit.version:020}.json"
-        if not manifest.file:  # a history table begins here, or again after its option was off: without a file
+        if manifest.built or not manifest.file:  # a history table begins, or was made again
             before, begun = max(before, manifest.last), True
             continue
         is_first_of_all = not begun and commit.version > 0 and manifest.first > 1
