@@ -1,7 +1,7 @@
 """Idle-time work on mirrored tables: files are compacted, unused files removed (contract section 10). No JVM.
 
     an idle table ─▶ compaction.py, one piece a step
-    once a day    ─▶ vacuum.py
+    once a day    ─▶ late_days.py, vacuum.py
 
 One table at a time, in a separate thread, for at most a fifth of the time. An apply waits for a small piece, about a
 second; it cancels a heavy piece.
@@ -26,6 +26,7 @@ from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
+from lakemirror.maintenance.late_days import forget_old
 from lakemirror.maintenance.policy import at_rest
 from lakemirror.maintenance.vacuum import vacuum
 from lakemirror.mirror.position import parse_detection, sweep_segments
@@ -250,6 +251,7 @@ class Maintenance:
 
     def _vacuum(self, target: str, _: Hold) -> None:
         table, begun = self._uri(target), time.monotonic()
+        forget_old(table, durability=self._durability)  # of a table that remembers deletes
         kept = self.kept(target)
         removed = vacuum(table, self._retention, kept=kept, is_cancelled=self._stopping.is_set)
         found = read_table_log(table)

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakemirror import failpoints
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
@@ -44,6 +45,7 @@ from lakemirror.landing_zone.zone import (
     scan_table,
 )
 from lakemirror.mirror.dropped_tables import DROPPED, dropped
+from lakemirror.mirror.row_options import options_kept
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
@@ -169,8 +171,9 @@ def replay(
 def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
-    The folder is new: its publisher begins at number 1, and the first file replaces the rows. Error: `table-unknown` if
-    no such table was dropped, `table-name-ambiguous` if it would be in another table, or another one in it.
+    The folder is new: its publisher begins at number 1, and the first file replaces the rows. Its keys and options are
+    those of the table. Error: `table-unknown` if no such table was dropped, `table-name-ambiguous` if it would be in
+    another table, or another one in it.
     """
     schema, _, short = table.rpartition(".")
     name = TableName(schema, short)
@@ -188,8 +191,11 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     failpoints.reach("restore.before-folder")
     if not storage.exists(name.folder):  # first: a table without a folder is dropped again
         place = f"{name.folder}/{METADATA}"
-        kept = read_table_log(storage.uri(newest))
-        storage.write(place, json.dumps({"keyColumns": list(kept.key_columns) if kept else []}).encode())
+        kept, snapshot = read_table_log(storage.uri(newest)), read_snapshot(storage.uri(newest))
+        declared: dict[str, object] = {"keyColumns": list(kept.key_columns) if kept else []}
+        if snapshot is not None and (options := options_kept(snapshot.metadata.configuration)):
+            declared["lakemirror"] = options
+        storage.write(place, json.dumps(declared).encode())
     failpoints.reach("restore.before-move")
     storage.move(newest, target)
     return note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))

@@ -38,7 +38,7 @@ from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
-from lakemirror.mirror.row_options import DELETES_PROPERTY, RowOptions, configuration_with
+from lakemirror.mirror.row_options import DELETES_PROPERTY, OPTIONS_PROPERTY, RowOptions, configuration_with
 from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
@@ -134,7 +134,7 @@ def plan(
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration, own = configuration_after(before, rules.properties), None
     options, growth = view.files.metadata.options, rules.columns
-    if options is not NO_OPTIONS or DELETES_PROPERTY in configuration:
+    if options is not NO_OPTIONS or DELETES_PROPERTY in configuration or OPTIONS_PROPERTY in configuration:
         kept = before.get("configuration", {}) if exists else {}
         configuration = configuration_with(configuration, options, kept, base.path)
         own = RowOptions.of(options, snapshot if exists else None, columns)

@@ -5,9 +5,11 @@ columns of the table ─▶ given: without ours ─▶ the batch ─▶ complete
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.schema import Column
@@ -15,11 +17,14 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
-from lakemirror.landing_zone.table_options import HARD, SOFT, TableOptions
+from lakemirror.landing_zone.table_options import HARD, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.schema_evolution import stored_names
 
 DELETES_PROPERTY = "lakemirror.deletes"
+OPTIONS_PROPERTY = "lakemirror.options"
+"""The options as declared, for a table that is dropped and comes back: its folder is gone then."""
+
 OWN_COLUMNS = (Column(DELETED, "boolean"), Column(DELETED_AT, "timestamp"))
 OWN_NAMES = frozenset(column.name for column in OWN_COLUMNS)
 
@@ -78,16 +83,29 @@ class RowOptions:
 def configuration_with(
     configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], table: str
 ) -> dict[str, str]:
-    """The table's properties with the record of its deletes. `before`: its properties where its rows stay.
+    """The table's properties with the record of its deletes and options. `before`: its properties where its rows stay.
 
     TableError `deletes-mode-changed` for a table that keeps deleted rows and shall not any more.
     """
     if before.get(DELETES_PROPERTY) == SOFT != options.deletes:
         message = f"{table}: deletes were soft and are now {options.deletes}, and the table holds deleted rows"
         raise TableError("deletes-mode-changed", message, table=table)
-    if options.deletes == HARD and DELETES_PROPERTY not in configuration:
-        return dict(configuration)
-    return {**configuration, DELETES_PROPERTY: options.deletes}
+    after = {name: value for name, value in configuration.items() if name != OPTIONS_PROPERTY}
+    declared = {name: value for name, value in as_declared(options).items() if name in OPTION_NAMES}
+    if declared:
+        after[OPTIONS_PROPERTY] = json.dumps(declared)
+    if options.deletes != HARD or DELETES_PROPERTY in after:
+        after[DELETES_PROPERTY] = options.deletes
+    return after
+
+
+def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
+    """The options that a table was mirrored with, as `_metadata.json` has them; empty where they make no sense."""
+    try:
+        found = json.loads(configuration.get(OPTIONS_PROPERTY, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _may_have_dead(snapshot: Snapshot) -> bool:
@@ -101,4 +119,7 @@ def _has_times(add: Action, name: str) -> bool:
     return rows is None or nulls != rows
 
 
-__all__ = ["DELETES_PROPERTY", "OWN_COLUMNS", "OWN_NAMES", "RowOptions", "configuration_with"]
+__all__ = [
+    "DELETES_PROPERTY", "OPTIONS_PROPERTY", "OWN_COLUMNS", "OWN_NAMES", "RowOptions", "configuration_with",
+    "options_kept",
+]  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.table_rows import read_table, table_rows
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
 from lakemirror.maintenance import late_days
+from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
 from lakemirror.mirror.table_log import read_table_log
@@ -217,6 +219,20 @@ def test_old_deletes_are_forgotten_and_young_ones_stay(tmp_path: Path) -> None:
     change(tmp_path, 2, (4, 1, "later than the memory"))
     sync(tmp_path)
     assert table_rows(tmp_path, "t") == {(1, 1, "later than the memory"): 1} and late_changes(tmp_path) == 0
+
+
+def test_an_idle_table_forgets_old_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path, late_days=2)
+    change(tmp_path, 1, (2, 5, None))
+    sync(tmp_path)
+    work, target = Maintenance(str, 7), str(tmp_path / "Tables/t__late")
+    work._vacuum(target, lambda _: nullcontext(True))
+    assert remembered(tmp_path) == [(1, 5)]
+    now = time.time()
+    monkeypatch.setattr(late_days.time, "time", lambda: now + 3 * 86_400)
+    work._vacuum(target, lambda _: nullcontext(True))
+    work.stop()
+    assert remembered(tmp_path) == []
 
 
 def test_of_a_file_only_the_old_deletes_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
