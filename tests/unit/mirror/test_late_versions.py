@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import time
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
 from lakemirror.mirror.history_build import build
+from lakemirror.mirror.open_versions import end_dropped
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
@@ -222,3 +226,26 @@ def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away
     shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
     sync(tmp_path)
     assert versions(tmp_path) == [("again", 4, None)] and table_rows(tmp_path, "t") == {(1, 4, "again"): 1}
+
+
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        (7, 8),
+        (1.0, math.nextafter(1.0, 2.0)),
+        ("b", "b\0"),
+        (date(2020, 1, 31), date(2020, 2, 1)),
+        (Decimal("1.25"), Decimal("1.26")),
+        (datetime(2020, 1, 1, tzinfo=timezone.utc), datetime(2020, 1, 1, 0, 0, 0, 1, tzinfo=timezone.utc)),
+    ],
+    ids=str,
+)
+def test_the_versions_of_a_dropped_table_end_right_after_the_highest_sequence(
+    tmp_path: Path, last: Any, end: Any
+) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4], id=[1], n=[last], v=["a"]))
+    sync(tmp_path)
+    end_dropped(LocalStorage(tmp_path), "Tables/t")
+    (row,) = read_table(tmp_path / "Tables/t__history").to_pylist()
+    assert (row["v"], row["n"], row["__START_AT"], row["__END_AT"]) == ("a", last, last, end)
