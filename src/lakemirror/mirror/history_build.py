@@ -219,6 +219,9 @@ class _Build:
             value = base.snapshot.metadata.value
             kinds = {column.name: column.type for column in columns}
             for own in from_delta(value["schemaString"]):
+                if own.name not in kinds:
+                    why = f"{self.table.target} has the column {own.name!r}, which no change file gives values"
+                    raise incomplete(self.view, why, f"Drop the column of {self.table.target}, or leave it as it is.")
                 kind = kinds.get(own.name, own.type)
                 if kind != own.type and not widens(own.type, kind):
                     message = f"{self.table.target}: column {own.name!r} is {own.type}, and would become {kind}"
