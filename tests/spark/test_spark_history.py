@@ -24,7 +24,7 @@ from lakemirror.engines.spark.jobs import Jobs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TYPES = {"id": pa.int64(), "k": pa.string(), "v": pa.int32(), "w": pa.string()}
+TYPES = {"id": pa.int64(), "k": pa.string(), "v": pa.int32(), "w": pa.string(), "n": pa.int64()}
 TRACKED: Any = ["changes", {"mode": "scd2", "track": ["v"]}]
 
 
@@ -35,13 +35,14 @@ def story(options: dict[str, Any], *, partial: bool) -> Story:
     lives: set[tuple[int, str | None]] = set()
     files = []
     for number in range(1, 5):
-        columns = tuple(TYPES) if number != 2 else ("id", "k", "v")
+        columns = tuple(TYPES) if number != 2 else ("id", "k", "v", "n")
         changes = []
         for place in range(70):
             key = rng.randrange(25), rng.choice(["a", "", None])
             marker = rng.choice([UPSERT, UPSERT, UPDATE, INSERT, DELETE])
             names = ("v",) if partial and key in lives and marker in (UPSERT, UPDATE) and place % 3 == 0 else ()
             row = {"id": key[0], "k": key[1], "v": rng.choice([1, 2, None]), "w": rng.choice(["p", "q"])}
+            row["n"] = rng.randrange(40)
             at = begun + timedelta(seconds=number * 100 + place) if number == 3 and place % 2 else None
             changes.append(Change(marker, {name: row[name] for name in columns}, names, at))
             (lives.discard if marker == DELETE else lives.add)(key)
@@ -55,6 +56,7 @@ def story(options: dict[str, Any], *, partial: bool) -> Story:
     ("options", "partial"),
     [
         ({"history": TRACKED, "deletes": "soft"}, True),
+        ({"history": TRACKED, "deletes": "soft", "sequence": "n"}, False),
         pytest.param({"history": ["scd2", "changes"]}, False, marks=pytest.mark.full),
         pytest.param({"history": TRACKED, "deletes": "ignore"}, True, marks=pytest.mark.full),
         pytest.param({"history": "scd2", "deletes": "soft"}, False, marks=pytest.mark.full),

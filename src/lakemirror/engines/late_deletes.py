@@ -1,6 +1,7 @@
 """What late changes need: deletes are remembered in a table of their own, and looked up by key (history.md, section 2).
 
 changes of a batch ─▶ its deletes: key, sequence, time ─▶ data files of the table of remembered changes
+        └─▶ where versions have a sequence: all of them, complete ─▶ `versions.py`
 keys of a batch ─▶ the deletes of these keys that came before it ─▶ `kernels/ordered_fold.py`
 """
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.held_changes import HeldChanges
+from lakemirror.engines.kernels.change_rows import operations_of
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.version_rows import key_values, plain_columns
@@ -25,7 +27,6 @@ from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWor
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
-from lakemirror.landing_zone.row_markers import DELETE
 
 _TIME = pa.timestamp("us", "UTC")
 _DELETE = "delete"
@@ -37,10 +38,11 @@ Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int
 def held_deletes(work: RowWork, held: HeldChanges) -> pa.Table:
     """The rows to remember of changes in memory."""
     assert work.history is not None
-    chosen = np.flatnonzero(held.markers == DELETE)
+    chosen = _chosen(held.markers, work.history)
     files = np.repeat([unit.number for unit in work.changes], [unit.rows for unit in work.changes])
     numbers = np.concatenate([np.zeros(0, np.int64), *(unit.first_row + np.arange(unit.rows) for unit in work.changes)])
-    return _remembered(held.rows(chosen), (files[chosen], numbers[chosen]), work.target, work.history)
+    origin = files[chosen], numbers[chosen]
+    return _remembered(held.rows(chosen), held.markers[chosen], origin, work.target, work.history)
 
 
 def write_deletes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
@@ -81,23 +83,28 @@ def _deletes_of(shared: Shared, files: Iterable[ChangeUnit]) -> Iterator[pa.Reco
     reading = shared._replace(target=replace(target, columns=columns), partial=False)
     for file in files:
         for changes in changes_of(file, reading, waits=True):
-            chosen = np.flatnonzero(changes.marker == DELETE)
+            chosen = _chosen(changes.marker, history)
             rows = pa.Table.from_batches([changes.rows]).take(whole_numbers(chosen))
             origin = np.full(len(chosen), file.number), changes.first_row + chosen
-            yield from _remembered(rows, origin, target, history).to_batches()
+            yield from _remembered(rows, changes.marker[chosen], origin, target, history).to_batches()
             del changes, rows  # before the next rows are decoded
 
 
+def _chosen(markers: np.ndarray, history: HistoryWork) -> np.ndarray:
+    """The places of the changes to remember."""
+    return np.flatnonzero(np.isin(markers, history.remembers))
+
+
 def _remembered(
-    rows: pa.Table, origin: tuple[np.ndarray, np.ndarray], target: Target, history: HistoryWork
+    rows: pa.Table, markers: np.ndarray, origin: tuple[np.ndarray, np.ndarray], target: Target, history: HistoryWork
 ) -> pa.Table:
-    """Deletes as rows of the table of remembered changes. `origin`: the number of the file, and the row in it, of each.
+    """Changes as rows of the table of remembered changes. `origin`: the number of the file, and the row in it, of each.
     `rows`: with soft deletes, with the time of each."""
     count, (files, numbers) = rows.num_rows, origin
     names = [each.name for each in target.sources.columns if each.stored]
     times = rows[DELETED_AT] if DELETED_AT in rows.column_names else pa.nulls(count, _TIME)
     ours = {
-        OPERATION: pa.repeat(pa.scalar(_DELETE), count),
+        OPERATION: operations_of(markers),
         CHANGE_FILE: whole_numbers(files),
         CHANGE_ROW: whole_numbers(numbers),
         APPLIED_AT: pa.repeat(pa.scalar(history.applied_at, _TIME), count),

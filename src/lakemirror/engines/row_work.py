@@ -20,6 +20,7 @@ from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.row_markers import DELETE
 from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.storage import Entry
 
@@ -176,13 +177,15 @@ class HistoryWork:
     """What a history target does with the changes of a batch (history.md section 3).
 
     `mode`: CHANGES, SCD2 or LATE. `folder`: the table folder, to which the files' names are relative. `applied_at`: the
-    time of the apply, in microseconds since the epoch. `versioning`: of SCD2.
+    time of the apply, in microseconds since the epoch. `versioning`: of SCD2. `remembers`: of LATE, the
+    row markers of the changes that are remembered.
     """
 
     mode: str
     folder: str
     applied_at: int
     versioning: Versioning | None = None
+    remembers: tuple[int, ...] = (DELETE,)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from lakemirror.engines.kernels.version_rows import (
 from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.keys.wanted_keys import bound, numbers_of
-from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
+from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
 Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int, np.ndarray, pa.Table]]"]
@@ -170,7 +170,10 @@ def _remembered(
     memory = versioning.memory
     assert memory is not None
     rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
-    earlier = changed_of(rows, target)
+    is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
+    for name in versioning.sequence:  # NULL: it was remembered for another sequence
+        is_earlier = pc.and_(is_earlier, rows[name].is_valid())
+    earlier = changed_of(rows.filter(is_earlier), target)
     tables = [known, earlier.rows, changes.rows]
     codes = key_codes(comparable(pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()))
     old, mine, new = np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
+from lakemirror.landing_zone.forgiving_json import JsonObject, Members, is_text, shown
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2, LATE = "current", "changes", "scd2", "late"
@@ -116,15 +116,6 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     return TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)
 
 
-def check_built(options: TableOptions, file: str) -> None:
-    """TableError `metadata-invalid` for an option that this version reads but cannot carry out yet."""
-    asked = {
-        "lakemirror.sequence together with versions (scd2)": bool(options.sequence) and options.has_versions,
-    }
-    for option in (each for each, is_asked in asked.items() if is_asked):
-        raise invalid(file, f"asks for {option}, which this version of lakemirror cannot do: nothing is applied")
-
-
 def _days(members: Members, option: str) -> int | None:
     value = members.take(option)
     if value is None:
@@ -204,6 +195,5 @@ __all__ = [
     "HistoryOptions",
     "TableOptions",
     "as_declared",
-    "check_built",
     "parse_options",
 ]

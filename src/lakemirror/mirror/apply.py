@@ -35,7 +35,7 @@ from lakemirror.landing_zone.table_options import CHANGES
 from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch, BatchFile
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
-from lakemirror.mirror.position import MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
+from lakemirror.mirror.position import BEYOND, MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.mirror.table_log import TableLog
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
@@ -80,6 +80,7 @@ class Written(NamedTuple):
     missing: int = 0
     ignored: int = 0
     late: int = 0
+    beyond: int = 0
     also: tuple[Written, ...] = ()
 
 
@@ -149,7 +150,7 @@ def _written(plan: ApplyPlan, result: RowResult) -> Written:
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": change} for change in result.changes]
-    return Written(actions, result.missing, result.ignored, result.late)
+    return Written(actions, result.missing, result.ignored, result.late, result.beyond)
 
 
 def commit(
@@ -175,6 +176,8 @@ def commit(
             also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability, check=check))
         if written.missing:
             plan = _with_missing(plan, written.missing)
+        if written.beyond:
+            plan = _with_beyond(plan)
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
         detection = _recorded(view.detection, batch, path)
@@ -218,6 +221,14 @@ def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
     """The plan with a warning of partial rows that got NULLs."""
     message = f"{missing} {MISSING_ROWS}"
     warned = Warned("partial-row-missing", message, plan.batch.files[0].file.entry.path)
+    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
+
+
+def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
+    """The plan with a warning of late changes whose place among forgotten changes is not known."""
+    assert plan.base.history is not None
+    message = f"{plan.base.history.target} got late changes that are older than `late_days`: versions may be inexact"
+    warned = Warned(BEYOND, message, plan.batch.files[0].file.entry.path)
     return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
 
 

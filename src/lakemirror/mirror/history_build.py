@@ -34,7 +34,7 @@ from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import widens
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
-from lakemirror.landing_zone.table_options import LATE
+from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.mirror.apply import commit, make_table_folder, run, state_actions, transactions
 from lakemirror.mirror.history_files import HistoryFiles
@@ -110,6 +110,8 @@ def _check(view: View, table: HistoryTable) -> None:
     """LakemirrorError `history-incomplete` where the folder's files are not all that the history is of."""
     if view.at is None or not view.position:
         raise incomplete(view, "no file is applied; the history begins with the first one")
+    if table.options.mode == SCD2 and view.files.metadata.options.sequence:
+        raise incomplete(view, "versions by a sequence cannot be built: late changes would not find their place")
     if not view.detection.is_plain:
         raise incomplete(view, "in which order its files were applied is not kept")
     if view.at.generation > 1:
@@ -169,7 +171,7 @@ class _Build:
             table = replace(self.table, table=log, log=None, is_of_earlier=False)
             snapshot = read_snapshot(self._path) if log is not None else None
             base = Base(self._path, str(self.scratch), snapshot, history=table, follows=self._current)
-            planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tried)
+            planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, (tried, None))
             written = planned if isinstance(planned, Rejected) else run(planned, lambda _: engine)
             if isinstance(written, Rejected):
                 if written.try_as is None or written.try_as in tried:
@@ -217,6 +219,9 @@ class _Build:
             value = base.snapshot.metadata.value
             kinds = {column.name: column.type for column in columns}
             for own in from_delta(value["schemaString"]):
+                if own.name not in kinds:
+                    why = f"{self.table.target} has the column {own.name!r}, which no change file gives values"
+                    raise incomplete(self.view, why, f"Drop the column of {self.table.target}, or leave it as it is.")
                 kind = kinds.get(own.name, own.type)
                 if kind != own.type and not widens(own.type, kind):
                     message = f"{self.table.target}: column {own.name!r} is {own.type}, and would become {kind}"

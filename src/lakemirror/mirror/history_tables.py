@@ -24,7 +24,7 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.position import Detection, Position, applied_files, declared, from_note, parse_detection
+from lakemirror.mirror.position import BEYOND, Detection, Position, applied_files, declared, from_note, parse_detection
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
 from lakemirror.storage import Storage
@@ -186,7 +186,7 @@ def warnings_of(tables: Sequence[HistoryTable]) -> list[Warned]:
     """What other writers changed in history tables since their last apply, with their names, and what they lack."""
     manifests = [each.table.manifest for each in tables if each.table is not None]
     notes = [from_note(note) for manifest in manifests if manifest is not None for note in manifest.notes]
-    return [warned for warned in notes if warned.code == GAP] + [
+    return [warned for warned in notes if warned.code in (GAP, BEYOND)] + [
         warned._replace(message=f"{each.target}: {warned.message}")
         for each in tables
         if each.table is not None and each.table.foreign.changes

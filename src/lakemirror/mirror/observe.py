@@ -23,7 +23,6 @@ from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableF
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
-from lakemirror.landing_zone.table_options import NO_OPTIONS, check_built
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
 from lakemirror.mirror.history_tables import HistoryObserver, HistoryTable, ahead_first, warnings_of
 from lakemirror.mirror.position import (
@@ -224,8 +223,6 @@ class TableObserver:
         metadata = self._metadata[1]
         files = view.files if metadata is view.files.metadata else TableFiles(folder, metadata)
         view = replace(view, files=files, warnings=metadata.warnings)
-        if metadata.options is not NO_OPTIONS:
-            check_built(metadata.options, metadata.file)
         if view.table is not None and view.table.identity:
             raise TableError(
                 "table-restored",

@@ -29,26 +29,27 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows
-from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns
+from lakemirror.engines.kernels.sequence_order import next_value, sequence_ranks
+from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns, sequence_of
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.engines.units import Shared
 from lakemirror.engines.versions import changed_versions, may_have_open
 from lakemirror.engines.write_versions import look_here, write_feed
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
 from lakemirror.landing_zone.row_markers import DELETE, UPSERT
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import state_actions, transactions
-from lakemirror.mirror.history_tables import HistoryTable
+from lakemirror.mirror.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base, check_deletes, with_detection
 from lakemirror.mirror.position import Detection, Manifest, Position
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import tables_in
-from lakemirror.mirror.version_plans import TRACK_PROPERTY, spelled
+from lakemirror.mirror.version_plans import SEQUENCE_PROPERTY, TRACK_PROPERTY, spelled
 from lakemirror.storage import Storage, place
 
 _ROWS = 1_000_000  # of a bucket, about
@@ -74,6 +75,9 @@ def end_open(view: View, base: Base, durability: str) -> bool:
     keys = table.table.key_columns
     if not are_to_end(snapshot, keys, base.path):
         return False
+    if SEQUENCE_PROPERTY in snapshot.metadata.configuration:
+        message = f"{table.target}: the table folder was made again, and its rows may come with sequences of before"
+        raise TableError("table-restored", message, table=table.target, file=table.target, hint=AWAY)
     before, at = table.table.manifest, table.at
     manifest = before or Manifest(at.identity, at.number, at.number, "", 0, 0, keys, history=table.label)
     ended = changed_moment(view, table)
@@ -130,13 +134,16 @@ def open_versions_as(
     check_deletes(metadata, path)
     target = replace(apply_target(target_of(path, metadata, keys)), version=snapshot.version + 1)
     tracked = json.loads(metadata["configuration"].get(TRACK_PROPERTY, "[]"))
-    versioning = Versioning(spelled(tracked, from_delta(metadata["schemaString"])))
+    columns = from_delta(metadata["schemaString"])
+    sequence = spelled(json.loads(metadata["configuration"].get(SEQUENCE_PROPERTY, "[]")), columns)
+    versioning = Versioning(spelled(tracked, columns), sequence)
     files = list(snapshot.files.values())
     is_open = [add for add in files if may_have_open(add, target)]
     source, lives = target, list[Action]()
     if current is not None and current.snapshot is not None:
         source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
         lives = list(current.snapshot.files.values())
+    end = _highest([(target, is_open), (source, lives)], sequence) if sequence else None
     buckets = 1 + sum(record_count(add) or _ROWS for add in (*is_open, *lives)) // _ROWS
     deleted: dict[int, list[np.ndarray]] = {}
     actions: list[Action] = []
@@ -145,7 +152,7 @@ def open_versions_as(
             versions, rows = (
                 _rows(each, target, chosen, (bucket, buckets)) for each, chosen in ((target, is_open), (source, lives))
             )
-            changes = _changes(versions, rows, target, moment)
+            changes = _changes(versions, rows, target, (moment, end))
             if not len(changes.markers):
                 continue
             shared = Shared(target, MemoryBudget(_BYTES))
@@ -163,13 +170,38 @@ def open_versions_as(
     return actions
 
 
-def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: int) -> Changed:
-    """The rows as upserts, and the open versions without a row as deletes."""
+def _highest(parts: Sequence[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.Table | None:
+    """The highest sequence of these rows, as one row; None where there is none."""
+    highest: pa.Table | None = None
+    for source, files in parts:
+        for rows in _live(source, files):
+            its = plain_columns(rows).select(list(sequence))
+            its = its if highest is None else pa.concat_tables([highest, its.cast(highest.schema)])
+            if its.num_rows:
+                (ranks,) = sequence_ranks([sequence_of(its, sequence)], 1)
+                highest = its.take([int(ranks.argmax())])
+    return highest
+
+
+def _ended(gone: pa.Table, end: pa.Table) -> pa.Table:
+    """The open versions with the sequence at which they end: right after the highest one, so that none is empty."""
+    last = end.column_names[-1]
+    for name in end.column_names:
+        values = pa.repeat(end[name][0], gone.num_rows).cast(gone[name].type)
+        gone = gone.set_column(gone.column_names.index(name), name, values)
+    value = next_value(end[last][0])
+    return gone.set_column(gone.column_names.index(last), last, pa.repeat(value, gone.num_rows).cast(gone[last].type))
+
+
+def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: tuple[int, pa.Table | None]) -> Changed:
+    """The rows as upserts, and the open versions without a row as deletes. `moment`: when; with a sequence, at what."""
     both = pa.concat_tables([key_values(each, target) for each in (rows, versions)]).combine_chunks()
     codes = key_codes(comparable(both))
     gone = versions.take(whole_numbers(np.flatnonzero(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows]))))
     markers = np.repeat(np.array([UPSERT, DELETE], np.int8), [rows.num_rows, gone.num_rows])
-    return Changed(pa.concat_tables([rows, gone]).combine_chunks(), markers, None, np.full(len(markers), moment))
+    if moment[1] is not None:
+        gone = _ended(gone, moment[1])
+    return Changed(pa.concat_tables([rows, gone]).combine_chunks(), markers, None, np.full(len(markers), moment[0]))
 
 
 def _rows(source: Target, target: Target, files: Sequence[Action], bucket: tuple[int, int]) -> pa.Table:

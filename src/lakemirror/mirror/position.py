@@ -48,6 +48,9 @@ _CONVERTED = "value-converted"
 _LINE = "\n"
 _HASH = 16  # bytes
 _SEGMENT_NAME = re.compile("[0-9a-f]{32}")
+BEYOND = "late-beyond-memory"
+"""The code of the warning that a table of versions got late changes that are older than what is remembered."""
+
 _NOTED = (
     "column-mapping",
     "column-added-again",
@@ -55,6 +58,7 @@ _NOTED = (
     "text-looks-typed",
     "partial-row-missing",
     "history-gap",
+    BEYOND,
 )
 MISSING_ROWS = "partial rows had no row with their key: the columns that they leave out are NULL"
 

@@ -29,7 +29,8 @@ from lakemirror.landing_zone.reserved_columns import (
     LEFT_OUT,
     OPERATION,
 )
-from lakemirror.landing_zone.table_options import CHANGES, LATE, SCD2
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
+from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, SCD2
 from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history_tables import AWAY, HistoryTable, alike
@@ -68,6 +69,8 @@ _LATE = (
 )
 """Of the remembered changes (`engines/late_deletes.py`). The file is its number."""
 
+_EVENTS = (INSERT, UPDATE, UPSERT)
+
 HistoryBases = Callable[[HistoryTable], Base]
 """Gives a history table at the version of the view."""
 
@@ -90,7 +93,8 @@ def plan_targets(
         planned = plan(view, files, bases[0], rules, uri, tried)
         if isinstance(planned, Rejected):
             return planned
-        planned = _remembering(view, planned, bases[1])
+        memory = _memory(view, planned, bases[1])
+        planned = _remembering(planned, memory)
         taken = [item.file for item in planned.batch.files]
         also: list[ApplyPlan] = []
         for table in view.history:
@@ -98,7 +102,7 @@ def plan_targets(
                 continue
             follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
             base = replace(bases[1](table), follows=follows)
-            its = plan_history(view_of(view, table), taken, base, rules, uri, tried)
+            its = plan_history(view_of(view, table), taken, base, rules, uri, (tried, memory))
             if isinstance(its, Rejected):
                 return its
             also.append(its)
@@ -108,23 +112,33 @@ def plan_targets(
         files = taken[:shortest]
 
 
-def _remembering(view: View, planned: ApplyPlan, base_of: HistoryBases) -> ApplyPlan:
+def _remembering(planned: ApplyPlan, memory: Remembered | None) -> ApplyPlan:
     """The plan of the mirrored table with the deletes that are remembered for its late changes."""
     work = planned.row_work
-    if work is None or work.ordering is None or view.is_recreated:
+    if work is None or work.ordering is None or memory is None or not memory.files:
         return planned
+    if work.ordering.deletes == IGNORE:
+        return planned
+    return replace(planned, row_work=replace(work, ordering=replace(work.ordering, memory=memory)))
+
+
+def _memory(view: View, planned: ApplyPlan, base_of: HistoryBases) -> Remembered | None:
+    """What is remembered for late changes; None: nothing."""
+    work, options = planned.row_work, view.files.metadata.options
+    if work is None or not options.sequence or view.is_recreated:
+        return None
     late = next((each for each in view.history if each.options.mode == LATE and not each.is_of_earlier), None)
     base = base_of(late) if late is not None else None
-    if base is None or base.snapshot is None or not base.snapshot.files:
-        return planned
+    if base is None or base.snapshot is None:
+        return None
     types = {column.name: column.type for column in work.target.columns}
     target = target_of(base.path, base.snapshot.metadata.value, work.target.key_columns)
-    if not set(work.ordering.sequence) <= {column.name for column in target.columns}:
-        return planned  # another sequence than the one of the remembered deletes
+    sequence = version_plans.spelled(options.sequence, planned.batch.columns)
+    if not set(sequence) <= {column.name for column in target.columns}:
+        return None  # another sequence than the one of the remembered deletes
     columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in target.columns)
     files = tuple(base.snapshot.files.values())
-    memory = Remembered(replace(target, columns=columns), files, view.position)
-    return replace(planned, row_work=replace(work, ordering=replace(work.ordering, memory=memory)))
+    return Remembered(replace(target, columns=columns), files, view.position)
 
 
 def view_of(view: View, table: HistoryTable) -> View:
@@ -157,9 +171,12 @@ def plan_history(
     base: Base,
     rules: TableRules,
     uri: Callable[[str], str],
-    tried: frozenset[TryAs],
+    tried: tuple[frozenset[TryAs], Remembered | None],
 ) -> ApplyPlan | Rejected:
-    """What these files, or the first of them, do to a history table; or why the first of them cannot be applied."""
+    """What these files, or the first of them, do to a history table; or why the first of them cannot be applied.
+
+    `tried`: with what is remembered for late changes.
+    """
     snapshot, table, declared = base.snapshot, base.history, view.files.metadata
     assert table is not None
     before: Mapping[str, Any] = snapshot.metadata.value if snapshot else {}
@@ -170,7 +187,7 @@ def plan_history(
     follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
     sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
-    batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried)
+    batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried[0])
     if isinstance(batch, Rejected):
         hint = AWAY if table.is_of_earlier and batch.code == "type-changed" else batch.hint
         return replace(batch, message=f"{table.target}: {batch.message}", hint=hint)
@@ -181,9 +198,11 @@ def plan_history(
     work = row_work(view, batch, target, uri, None)
     if work is not None:
         history = HistoryWork(table.options.mode, view.files.folder.name.folder, int(time.time() * 1e6))
+        if declared.options.has_versions:
+            history = replace(history, remembers=_EVENTS if declared.options.deletes == IGNORE else (*_EVENTS, DELETE))
         work = replace(work, history=history)
         if table.options.mode == SCD2:
-            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options))
+            work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options), tried[1])
     choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
     return ApplyPlan(view, base, batch, metadata, work, (), choice)
 
@@ -201,15 +220,16 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     if is_versions:
         added = version_plans.bounds(declared.options.sequence, given, table.target)
     if is_late:
-        needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
-        given = [column for column in given if column.name.lower() in needed]
+        if not declared.options.has_versions:
+            needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
+            given = [column for column in given if column.name.lower() in needed]
         configuration[LATE_DAYS_PROPERTY] = str(declared.options.late_days)
         batch = batch._replace(files=())  # its partition folders are no folders of this table
     grown = {column.name: column for column in (*given, *added)}
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
     if is_versions:
         configuration = version_plans.configuration_of(
-            configuration, table.options, declared.key_columns, columns, table.target
+            configuration, (declared.options, table.options), declared.key_columns, columns, table.target
         )  # fmt: skip
     never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)

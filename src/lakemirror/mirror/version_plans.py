@@ -20,6 +20,7 @@ from lakemirror.landing_zone.table_options import HistoryOptions, TableOptions
 from lakemirror.mirror.next_batch import Batch
 
 TRACK_PROPERTY = "lakemirror.track"
+SEQUENCE_PROPERTY = "lakemirror.sequence"
 
 
 def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tuple[Column, ...]:
@@ -48,28 +49,38 @@ def spelled(names: Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
 
 def configuration_of(
     configuration: Mapping[str, str],
-    options: HistoryOptions,
+    options: tuple[TableOptions, HistoryOptions],
     keys: Sequence[str],
     columns: Sequence[Column],
     table: str,
 ) -> dict[str, str]:
     """The properties of a table of versions. `columns`: all of them; `configuration`: those that it has anyway.
 
-    TableError `history-track-changed` where the tracked columns are others than those that made its versions,
+    TableError `history-track-changed` where other columns are tracked, or are the sequence, than made its versions,
     `metadata-invalid` where one is in no change file: its changes would be no versions.
     """
     known = {column.name.lower() for column in columns}
-    missing = next((name for name in options.track if name.lower() not in known), None)
+    track_of = options[1].track
+    missing = next((name for name in track_of if name.lower() not in known), None)
     if missing is not None:
         message = f"{table}: lakemirror.history.track names {missing!r}, and no change file has such a column"
         raise TableError("metadata-invalid", message, table=table, column=missing)
-    track = json.dumps([name.lower() for name in options.track])
+    track = json.dumps([name.lower() for name in track_of])
     before = configuration.get(TRACK_PROPERTY, track)
     if sorted(json.loads(before)) != sorted(json.loads(track)):
         now, then = (", ".join(json.loads(each)) or "all columns" for each in (track, before))
         message = f"{table}: its versions were made by {then}, and lakemirror.history.track now asks for {now}"
         raise TableError("history-track-changed", message, table=table)
+    sequence = json.dumps([name.lower() for name in options[0].sequence])
+    old = configuration.get(SEQUENCE_PROPERTY, "[]" if TRACK_PROPERTY in configuration else sequence)
+    if old != sequence:
+        now, then = (", ".join(json.loads(each)) or "none" for each in (sequence, old))
+        message = f"{table}: its versions have the sequence {then}, and lakemirror.sequence now asks for {now}"
+        hint = "Put the old `sequence` back, or give the history another `name`: then a new table of versions begins."
+        raise TableError("history-track-changed", message, table=table, hint=hint)
     found = {**configuration, TRACK_PROPERTY: before}
+    if options[0].sequence:
+        found[SEQUENCE_PROPERTY] = sequence
     if len(columns) > NUMBER and not {NAMES, COUNT} & set(configuration):
         names = [START_AT, END_AT, *spelled(keys, columns)]
         rest = [column.name for column in columns if column.name not in names]
@@ -93,4 +104,4 @@ def with_versioning(
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
 
 
-__all__ = ["TRACK_PROPERTY", "bounds", "configuration_of", "spelled", "with_versioning"]
+__all__ = ["SEQUENCE_PROPERTY", "TRACK_PROPERTY", "bounds", "configuration_of", "spelled", "with_versioning"]

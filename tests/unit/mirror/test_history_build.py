@@ -12,11 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.change_tables import UNCHANGED, marked
+from tests.commands import CommandRunner
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.cli.commands import command_line
 from lakemirror.delta import commit as delta
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.schema import Column, from_delta, to_delta
 from lakemirror.mirror import history_build
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
@@ -245,3 +249,34 @@ def test_delimited_text(tmp_path: Path) -> None:
     names = {row["__file"] for row in read_table(tmp_path / "Tables/t__changes").to_pylist()}
     assert all("_ProcessedFiles" not in name and "_Staged" not in name for name in names) and len(names) == 3
     assert not list((tmp_path / "Files/_Staged").rglob("*.parquet"))
+
+
+def test_values_of_another_writer_are_not_lost(tmp_path: Path) -> None:
+    late(tmp_path, WIDE)
+    sync(tmp_path, **WIDE)
+    path = tmp_path / "Tables/t__history"
+    snapshot = read_snapshot(path)
+    assert snapshot is not None
+    value = dict(snapshot.metadata.value)
+    value["schemaString"] = to_delta(
+        (*from_delta(value["schemaString"]), Column("note", "string")), value["schemaString"]
+    )
+    delta.commit(str(path), snapshot, [{"commitInfo": {"operation": "ADD COLUMNS"}}, {"metaData": value}])
+    before = history(tmp_path)
+    with pytest.raises(LakemirrorError) as failure:
+        MirroredDatabase(tmp_path, **WIDE).build_history("t")
+    assert failure.value.code == "history-incomplete" and "'note'" in failure.value.message
+    assert history(tmp_path)[0] == before[0]
+
+
+def test_the_command_says_what_it_did_or_why_not(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror=BOTH)
+    published(tmp_path, range(1, 2))
+    sync(tmp_path)
+    words = ["history", "build", str(tmp_path), "t"]
+    assert CommandRunner().invoke(command_line("history"), words).exit_code == 2
+    done = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
+    assert done.exit_code == 0 and "made again from 1 change files" in done.output
+    (folder(tmp_path, "t") / f"{1:020}.parquet").unlink()
+    refused = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
+    assert refused.exit_code == 3 and "history-incomplete" in refused.output

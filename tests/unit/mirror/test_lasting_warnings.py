@@ -22,12 +22,13 @@ from lakemirror.mirror import declared_readers, table_states
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.history_tables import GAP
 from lakemirror.mirror.loop import Runner
+from lakemirror.mirror.position import BEYOND
 from lakemirror.storage import LocalStorage
 
 STATES = {
     "column-added-again", "column-mapping", "detection-undeclared", "drop-postponed", "file-ignored",
     "file-quarantined", "file-stray", "folder-missing", "folder-renamed", "folder-skipped", "history-gap",
-    "key-name-empty",
+    "key-name-empty", "late-beyond-memory",
     "metadata-lenient", "not-a-file", "partial-row-missing", "partner-events-invalid", "property-unknown",
     "readers-unmet",
     "schema-undeclared", "separator-doubtful", "setting-unknown", "status-unreadable", "table-paused",
@@ -40,7 +41,7 @@ MADE_BY = {"Warned", "_warned", "warn"}
 
 def codes_in_the_source() -> set[str]:
     """Every code that a warning is made with, as it is written in the source."""
-    found = {settings_spelling.CODE, declared_readers.UNMET, GAP, MISSING}
+    found = {settings_spelling.CODE, declared_readers.UNMET, BEYOND, GAP, MISSING}
     for path in Path(lakemirror.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):

@@ -20,12 +20,16 @@ SLOW: dict[str, Any] = {
 CURRENT = [("soft", ""), ("ignore", ""), ("soft", "number")]
 MORE_CURRENT = [("hard", "number"), ("soft", "list"), ("ignore", "text"), ("soft", "time")]
 HISTORIES = [("soft", "", "changes"), ("hard", "", "scd2"), ("soft", "", VERSIONS)]
+ORDERED = [("hard", "number", VERSIONS), ("soft", "number", "scd2")]
 MORE_HISTORIES = [
     ("hard", "", "changes"),
     ("hard", "number", "changes"),
     ("ignore", "", "scd2"),
-    ("hard", "number", "scd2"),
+]
+MORE_ORDERED = [
+    ("hard", "text", "scd2"),
     ("soft", "list", VERSIONS),
+    ("soft", "time", "scd2"),
     ("ignore", "day", ["changes", VERSIONS]),
     ("hard", "decimal", [{"mode": "scd2", "name": "t_past"}, {"mode": "changes", "name": "t_log"}]),
 ]
@@ -57,6 +61,14 @@ def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
     play(data.draw(stories(deletes, sequence, history, partial=partial)))
 
 
+@pytest.mark.parametrize("case", cases(ORDERED, MORE_ORDERED), ids=named)
+@settings(max_examples=rounds(6, 300), **SLOW)
+@given(data=st.data())
+def test_versions_by_a_sequence(case: tuple[str, str, Any], data: Any) -> None:
+    deletes, sequence, history = case
+    play(data.draw(stories(deletes, sequence, history)))
+
+
 @pytest.mark.full
 @settings(max_examples=300, **SLOW)
 @given(data=st.data())
@@ -64,5 +76,7 @@ def test_any_options(data: Any) -> None:
     deletes = data.draw(st.sampled_from(["hard", "soft", "ignore"]))
     sequence = data.draw(st.sampled_from(["", *SEQUENCE_KINDS]))
     history = data.draw(st.sampled_from([None, "changes", "scd2", VERSIONS, ["scd2", "changes"]]))
-    story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
+    has_versions = history not in (None, "changes")
+    partial = data.draw(st.booleans()) and not (sequence and has_versions)  # refused together
+    story = data.draw(stories(deletes, sequence, history, partial=partial))
     play(story, deletion_vectors=data.draw(st.booleans()), change_data_feed=data.draw(st.booleans()))

@@ -35,12 +35,8 @@ def logged(
     `markers`: one a row. `names`: the columns that each row leaves unchanged, as of `read_unchanged`; None: all rows
     are complete. `origin`: file and row of each, as of `origin_of`.
     """
-    kinds = np.full(max(_OPERATIONS) + 1, -1, np.int8)
-    for code, marker in enumerate(_OPERATIONS):
-        kinds[marker] = code
-    operations = pa.DictionaryArray.from_arrays(pa.array(kinds[markers]), pa.array(list(_OPERATIONS.values())))
     ours = {
-        OPERATION: operations,
+        OPERATION: operations_of(markers),
         CHANGE_FILE: origin[0],
         CHANGE_ROW: origin[1],
         APPLIED_AT: pa.repeat(pa.scalar(history.applied_at, _TIME), rows.num_rows),
@@ -51,10 +47,17 @@ def logged(
     return rows
 
 
+def operations_of(markers: np.ndarray) -> pa.DictionaryArray:
+    """What row markers say, as text."""
+    kinds = np.full(max(_OPERATIONS) + 1, -1, np.int8)
+    for code, marker in enumerate(_OPERATIONS):
+        kinds[marker] = code
+    return pa.DictionaryArray.from_arrays(pa.array(kinds[markers]), pa.array(list(_OPERATIONS.values())))
+
+
 def changed_of(rows: pa.Table, target: Target) -> Changed:
-    """Rows of a table of changes as changes with the columns of another table, in the order in which they came."""
-    order = pc.sort_indices(rows[APPLIED_AT])
-    rows = rows.take(order)
+    """Remembered changes as changes with the columns of another table, in the order in which they came."""
+    rows = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (CHANGE_FILE, CHANGE_ROW)]))
     markers = {name: marker for marker, name in _OPERATIONS.items()}
     encoded = rows[OPERATION].combine_chunks().dictionary_encode()
     codes = np.array([markers[name] for name in encoded.dictionary.to_pylist()], np.int8)
@@ -88,4 +91,4 @@ def _left_out(names: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.array(lists, _LISTS).take(encoded.indices)
 
 
-__all__ = ["changed_of", "logged", "origin_of"]
+__all__ = ["changed_of", "logged", "operations_of", "origin_of"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,4 +84,29 @@ def highest_before(code: np.ndarray, rank: np.ndarray, counts: np.ndarray, first
     return result
 
 
-__all__ = ["highest_before", "sequence_ranks"]
+def next_value(value: pa.Scalar) -> pa.Scalar:
+    """The least value of a sequence's type that is higher; the value itself where there is none."""
+    kind, found = value.type, _next(value)
+    try:
+        return pa.scalar(found, kind)
+    except (pa.ArrowException, OverflowError):
+        return value
+
+
+def _next(value: pa.Scalar) -> Any:
+    kind = value.type
+    if pa.types.is_timestamp(kind):
+        return value.cast(pa.int64()).as_py() + 1  # of a timestamp in microseconds
+    found = value.as_py()
+    if isinstance(found, str):
+        return found + "\0"
+    if isinstance(found, float):
+        return math.nextafter(found, math.inf)
+    if isinstance(found, Decimal):
+        return found + Decimal(1).scaleb(-kind.scale)
+    if isinstance(found, date):
+        return found + timedelta(days=1)
+    return found + 1
+
+
+__all__ = ["highest_before", "next_value", "sequence_ranks"]

@@ -1,0 +1,251 @@
+"""Versions with a sequence (history.md, sections 2 and 3): late changes find their place, in any order of arrival."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import time
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.change_tables import UNCHANGED, marked
+from tests.landing import declare, put
+from tests.table_rows import read_table, table_rows
+
+from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.maintenance.late_days import forget_old
+from lakemirror.mirror import table_state
+from lakemirror.mirror.history_build import build
+from lakemirror.mirror.open_versions import end_dropped
+from lakemirror.settings import Settings
+from lakemirror.storage import LocalStorage
+
+EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late
+    (0, 124, "Raul", "Oaxaca", 1),
+    (0, 123, "Isabel", "Monterrey", 1),
+    (0, 125, "Mercedes", "Tijuana", 2),
+    (0, 126, "Lily", "Cancun", 2),
+    (2, 123, None, None, 6),
+    (1, 125, "Mercedes", "Guadalajara", 6),
+    (1, 125, "Mercedes", "Mexicali", 5),
+    (1, 123, "Isabel", "Chihuahua", 5),
+]
+EXPECTED = [
+    (123, "Chihuahua", 5, 6),
+    (123, "Monterrey", 1, 5),
+    (124, "Oaxaca", 1, None),
+    (125, "Guadalajara", 6, None),
+    (125, "Mexicali", 5, 6),
+    (125, "Tijuana", 2, 5),
+    (126, "Cancun", 2, None),
+]
+
+
+def begun(database: Path, **more: Any) -> None:
+    declare(database, "t", ["id"], lakemirror={"sequence": "n", "history": "scd2", **more})
+
+
+def sync(database: Path, **settings: Any) -> None:
+    result = MirroredDatabase(database, settle=0, **settings).sync()
+    assert not result.failed, result.failed
+
+
+def failure(database: Path) -> LakemirrorError:
+    error: LakemirrorError = MirroredDatabase(database, settle=0).sync().failed["t"]
+    return error
+
+
+def change(database: Path, number: int, *rows: tuple[int, int, str | None]) -> None:
+    """A change file of key 1; `rows`: marker, sequence, value."""
+    marks, numbers, values = (list(column) for column in zip(*rows, strict=True))
+    put(database, "t", number, marked(marks, id=[1] * len(rows), n=numbers, v=values))
+
+
+def versions(database: Path) -> list[tuple[Any, ...]]:
+    rows = read_table(database / "Tables/t__history").to_pylist()
+    return sorted(((row["v"], row["__START_AT"], row["__END_AT"]) for row in rows), key=lambda row: row[1])
+
+
+def step(database: Path, number: int, *rows: tuple[int, int, str | None]) -> list[tuple[Any, ...]]:
+    change(database, number, *rows)
+    sync(database)
+    return versions(database)
+
+
+def test_a_late_change_splits_the_version_it_falls_into(tmp_path: Path) -> None:
+    begun(tmp_path)
+    assert step(tmp_path, 1, (4, 1, "a")) == [("a", 1, None)]
+    assert step(tmp_path, 2, (4, 9, "c")) == [("a", 1, 9), ("c", 9, None)]
+    assert step(tmp_path, 3, (4, 5, "b")) == [("a", 1, 5), ("b", 5, 9), ("c", 9, None)]
+    assert table_rows(tmp_path, "t") == {(1, 9, "c"): 1}
+    assert step(tmp_path, 4, (4, 0, "first"))[:2] == [("first", 0, 1), ("a", 1, 5)]
+
+
+def test_a_late_change_splits_a_run_of_equal_rows_where_its_events_were(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    assert step(tmp_path, 2, (4, 5, "a")) == [("a", 1, None)]
+    assert step(tmp_path, 3, (4, 8, "a"), (4, 9, "c")) == [("a", 1, 9), ("c", 9, None)]
+    assert step(tmp_path, 4, (4, 3, "b")) == [("a", 1, 3), ("b", 3, 5), ("a", 5, 9), ("c", 9, None)]
+    rows = {row["__START_AT"]: row["n"] for row in read_table(tmp_path / "Tables/t__history").to_pylist()}
+    assert rows == {1: 1, 3: 3, 5: 8, 9: 9}, "a version has the last row of its run"
+
+
+def test_a_late_delete_ends_the_version_there_and_equal_neighbours_coalesce(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    step(tmp_path, 2, (4, 5, "a"))
+    assert step(tmp_path, 3, (2, 3, None)) == [("a", 1, 3), ("a", 5, None)]
+    assert step(tmp_path, 4, (4, 3, "a")) == [("a", 1, None)], "of equal sequences the later one counts"
+    assert step(tmp_path, 5, (2, 7, None)) == [("a", 1, 7)]
+    assert step(tmp_path, 6, (4, 6, "b")) == [("a", 1, 6), ("b", 6, 7)]
+    assert table_rows(tmp_path, "t") == {}
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_every_order_of_arrival_gives_the_same_versions(tmp_path: Path, deletes: str) -> None:
+    changes = ((4, 1, "a"), (2, 3, None), (4, 2, "a"), (4, 5, "b"), (4, 6, "b"))
+    found = set()
+    for place, order in enumerate(itertools.islice(itertools.permutations(changes), 0, 120, 17)):
+        database = tmp_path / str(place)
+        begun(database, deletes=deletes)
+        for number, one in enumerate(order, 1):
+            step(database, number, one)
+        found.add((*versions(database),))
+    assert found == {(("a", 1, 3), ("b", 5, None))}
+
+
+@pytest.mark.parametrize("batch_files", [1, 3, 10])
+def test_the_worked_example(tmp_path: Path, batch_files: int) -> None:
+    begun(tmp_path)
+    for number, (mark, key, name, city, at) in enumerate(EVENTS, 1):
+        put(tmp_path, "t", number, marked([mark], id=[key], name=[name], city=[city], n=[at]))
+    sync(tmp_path, batch_files=batch_files)
+    rows = read_table(tmp_path / "Tables/t__history").to_pylist()
+    found = [(row["id"], row["city"], row["__START_AT"], row["__END_AT"]) for row in rows]
+    assert sorted(found, key=str) == sorted(EXPECTED, key=str)
+
+
+def test_an_ignored_delete_is_not_remembered(tmp_path: Path) -> None:
+    begun(tmp_path, deletes="ignore")
+    step(tmp_path, 1, (4, 1, "a"), (2, 9, None))
+    assert step(tmp_path, 2, (4, 4, "b")) == [("a", 1, 4), ("b", 4, None)]
+    assert table_rows(tmp_path, "t") == {(1, 4, "b"): 1}
+    assert set(read_table(tmp_path / "Tables/t__late")["__operation"].to_pylist()) == {"upsert"}
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_after_a_crash_between_the_commits_each_table_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """The tables of versions and of remembered changes are committed before the mirrored table."""
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"), (4, 5, "a"), (4, 9, "c"))
+    change(tmp_path, 2, (4, 3, "b"), (4, 10, "d"), (4, 4, "b"))
+    met: list[str] = []
+
+    def reach(name: str) -> None:
+        met.append(name)
+        if met.count("history.after-commit") >= commits and name.startswith(("history.", "apply.")):
+            raise OSError("the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        patch.setattr(table_state, "FIRST_PAUSES", (0.01,) * 3)
+        assert MirroredDatabase(tmp_path, settle=0).sync().failed
+    assert table_rows(tmp_path, "t") == {(1, 9, "c"): 1}
+    found = step(tmp_path, 3, (4, 2, "z"))
+    assert found == [("a", 1, 2), ("z", 2, 3), ("b", 3, 5), ("a", 5, 9), ("c", 9, 10), ("d", 10, None)]
+    assert table_rows(tmp_path, "t") == {(1, 10, "d"): 1}
+
+
+def test_a_change_that_is_older_than_the_memory_is_warned_of(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    step(tmp_path, 2, (4, 5, "a"), (4, 9, "c"))
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 8 * 86400)
+    assert step(tmp_path, 3, (4, 3, "b")) == [("a", 1, 3), ("b", 3, 5), ("a", 5, 9), ("c", 9, None)]
+    sync(tmp_path)
+    assert "late-beyond-memory" in (tmp_path / "Files/Monitoring/tables.json").read_text()
+
+
+def test_a_history_that_begins_later_begins_at_the_sequences_of_the_rows(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    change(tmp_path, 1, (4, 1, "old"), (4, 5, "a"))
+    sync(tmp_path)
+    begun(tmp_path)
+    assert step(tmp_path, 2, (4, 7, "b")) == [("a", 5, 7), ("b", 7, None)]
+    assert step(tmp_path, 3, (4, 3, "late")) == [("late", 3, 5), ("a", 5, 7), ("b", 7, None)]
+
+
+def test_a_table_of_versions_that_was_off_goes_on(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 6], v=["a", "gone"]))
+    sync(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 2, marked([4, 2], id=[1, 2], n=[7, 8], v=["b", None]))
+    sync(tmp_path)
+    begun(tmp_path)
+    assert step(tmp_path, 3, (4, 9, "c")) == [("a", 5, 7), ("gone", 6, 8), ("b", 7, 9), ("c", 9, None)]
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    names = pa.array([["v"]], pa.list_(pa.string()))
+    put(tmp_path, "t", 2, marked([1], id=[1], n=[2], v=[None]).append_column(UNCHANGED, names))
+    error = failure(tmp_path)
+    assert error.code == "partial-row-invalid" and error.file.endswith(f"{2:020}.parquet")
+    change(tmp_path, 2, (4, 2, "b"))
+    sync(tmp_path)
+    begun(tmp_path, sequence="id")
+    change(tmp_path, 3, (4, 3, "c"))
+    error = failure(tmp_path)
+    assert error.code == "history-track-changed" and "sequence" in error.message
+    begun(tmp_path)
+    assert step(tmp_path, 4, (4, 4, "d"))[-1] == ("d", 4, None)
+    with pytest.raises(LakemirrorError) as refused:
+        build(LocalStorage(tmp_path), TableName("", "t"), Settings())
+    assert refused.value.code == "history-incomplete" and "sequence" in refused.value.message
+
+
+def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away(tmp_path: Path) -> None:
+    begun(tmp_path)
+    before = step(tmp_path, 1, (4, 5, "a"))
+    shutil.rmtree(tmp_path / "Files/LandingZone/t")
+    begun(tmp_path)
+    change(tmp_path, 1, (4, 4, "again"))
+    error = failure(tmp_path)
+    assert error.code == "table-restored" and "t__history" in error.message and versions(tmp_path) == before
+    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
+    sync(tmp_path)
+    assert versions(tmp_path) == [("again", 4, None)] and table_rows(tmp_path, "t") == {(1, 4, "again"): 1}
+
+
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        (7, 8),
+        (1.0, math.nextafter(1.0, 2.0)),
+        ("b", "b\0"),
+        (date(2020, 1, 31), date(2020, 2, 1)),
+        (Decimal("1.25"), Decimal("1.26")),
+        (datetime(2020, 1, 1, tzinfo=timezone.utc), datetime(2020, 1, 1, 0, 0, 0, 1, tzinfo=timezone.utc)),
+    ],
+    ids=str,
+)
+def test_the_versions_of_a_dropped_table_end_right_after_the_highest_sequence(
+    tmp_path: Path, last: Any, end: Any
+) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4], id=[1], n=[last], v=["a"]))
+    sync(tmp_path)
+    end_dropped(LocalStorage(tmp_path), "Tables/t")
+    (row,) = read_table(tmp_path / "Tables/t__history").to_pylist()
+    assert (row["v"], row["n"], row["__START_AT"], row["__END_AT"]) == ("a", last, last, end)
