@@ -19,7 +19,7 @@ from lakemirror.storage.place import storage_of
 
 
 def status_of(database: DatabaseEntry, state: str, written: DatabaseStatus | None = None) -> DatabaseStatus:
-    """What the database's engine wrote last; before it has, what is there now; where none runs, all tables `Stopped`.
+    """What the database's engine wrote last; where none runs, what is there now, all tables `Stopped`.
 
     `state`: of the database. `written`: as `EngineHost.status` knows it; else its files are read. Never raises for what
     is in the database's folder.
@@ -28,17 +28,13 @@ def status_of(database: DatabaseEntry, state: str, written: DatabaseStatus | Non
         return written
     storage = storage_of(database.folder)
     if state in ("Running", "Stopping"):
-        found = last_status(storage)
-        if found.tables or found.error_code:
-            return found
+        return last_status(storage)
     try:
         definition = read_definition(storage)
         settings = allowed(OperatorSettings.from_environment().of_database(definition))
         found = current_status(storage, settings, warnings_of(definition))
     except LakemirrorError as error:
         found = replace(last_status(storage), error_code=error.code, error_message=error.message)
-    if state in ("Running", "Stopping"):
-        return found
     return replace(found, tables=tuple(replace(each, status="Stopped") for each in found.tables))
 
 
