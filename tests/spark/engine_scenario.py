@@ -36,7 +36,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 def differences(session: Any, folder: Path) -> list[str]:
     """Every case in which the Spark engine does other than the local one; none if all is well."""
-    few, here, buckets = SparkEngine(session), SparkEngine(session, few_bytes=0), SparkEngine(session, driver_keys=0)
+    few, here, buckets = SparkEngine(session), SparkEngine(session, few_bytes=0), SparkEngine(session, few_bytes=0, driver_keys=0)
     cases: list[tuple[str, SparkEngine, Callable[[SparkEngine, Path], Iterator[str]]]] = [
         ("few changes", few, _tables), ("keys in the driver", here, _tables), ("keys by buckets", buckets, _tables),
         ("few changes", few, _bad_rows), ("any", here, _bad_rows),
