@@ -106,9 +106,11 @@ def test_jobs_name_table_and_step(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
-def test_connect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.full)])
+def test_connect(tmp_path: Path, which: str) -> None:
+    """Jobs, errors of tasks, and code for a server without lakemirror; `test_classic` has all cases."""
     with connect_server(Path(sys.executable), jvm.spark_home(), tmp_path) as address:
-        assert outcome(Path(sys.executable), tmp_path / "t", address) == []
+        assert outcome(Path(sys.executable), tmp_path / "t", address, which) == []
         synced(Path(sys.executable), tmp_path, "--spark-remote", address)
 
 
@@ -151,11 +153,11 @@ def synced(python: Path, folder: Path, *words: str) -> None:
     assert not list(cache.rglob("*.jar"))
 
 
-def outcome(python: Path, folder: Path, *remote: str) -> Any:
+def outcome(python: Path, folder: Path, *words: str) -> Any:
     """What the scenario prints in a process of its own."""
     folder.mkdir()
     done = subprocess.run(
-        [str(python), str(SCENARIO), str(folder), *remote], env={**clean(), "PYTHONPATH": str(ROOT / "src")},
+        [str(python), str(SCENARIO), str(folder), *words], env={**clean(), "PYTHONPATH": str(ROOT / "src")},
         capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
