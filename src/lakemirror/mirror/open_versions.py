@@ -73,11 +73,11 @@ def end_open(view: View, base: Base, durability: str) -> bool:
     if table is None or table.table is None or table.at is None or snapshot is None:
         return False
     keys = table.table.key_columns
-    if not are_to_end(snapshot, keys, base.path):
-        return False
-    if SEQUENCE_PROPERTY in snapshot.metadata.configuration:
+    if snapshot.files and SEQUENCE_PROPERTY in snapshot.metadata.configuration:
         message = f"{table.target}: the table folder was made again, and its rows may come with sequences of before"
         raise TableError("table-restored", message, table=table.target, file=table.target, hint=AWAY)
+    if not are_to_end(snapshot, keys, base.path):
+        return False
     before, at = table.table.manifest, table.at
     manifest = before or Manifest(at.identity, at.number, at.number, "", 0, 0, keys, history=table.label)
     ended = changed_moment(view, table)
@@ -161,6 +161,9 @@ def open_versions_as(
                 actions += [{"add": add} for add in write_rows(found.to_batches(), target)]
             if target.feed:
                 actions += [{"cdc": change} for change in write_feed(shared, its)]
+            closed = sum(len(gone) for file, gone in its.deleted.items() if may_have_open(files[file], target))
+            if sequence and current is not None:
+                _check_open(versions.num_rows - closed + its.rows.open.num_rows, rows.num_rows, path)
             for file, gone in its.deleted.items():
                 deleted.setdefault(file, []).append(gone)
         actions += _without(target, files, {file: np.sort(np.concatenate(each)) for file, each in deleted.items()})
@@ -168,6 +171,14 @@ def open_versions_as(
         delta.remove_written(place(path), snapshot, actions)
         raise
     return actions
+
+
+def _check_open(versions: int, rows: int, path: str) -> None:
+    """`table-restored` where a row of the mirrored table has no open version: it came, without a change file, with a
+    sequence from before an end of its key's versions."""
+    if versions != rows:
+        message = f"{path}: {rows - versions:,} rows of the mirrored table are older than the end of their versions"
+        raise TableError("table-restored", message, table=path, file=path, hint=AWAY)
 
 
 def _highest(parts: Sequence[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.Table | None:

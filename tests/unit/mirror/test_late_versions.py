@@ -215,9 +215,16 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     assert refused.value.code == "history-incomplete" and "sequence" in refused.value.message
 
 
-def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("was_dropped", [False, True])
+def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away(
+    tmp_path: Path, was_dropped: bool
+) -> None:
     begun(tmp_path)
     before = step(tmp_path, 1, (4, 5, "a"))
+    if was_dropped:
+        end_dropped(LocalStorage(tmp_path), "Tables/t")
+        shutil.rmtree(tmp_path / "Tables/t")
+        before = [("a", 5, 6)]
     shutil.rmtree(tmp_path / "Files/LandingZone/t")
     begun(tmp_path)
     change(tmp_path, 1, (4, 4, "again"))
@@ -226,6 +233,20 @@ def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away
     shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
     sync(tmp_path)
     assert versions(tmp_path) == [("again", 4, None)] and table_rows(tmp_path, "t") == {(1, 4, "again"): 1}
+
+
+def test_rows_that_are_back_from_before_the_end_of_their_versions_are_refused(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 5], v=["a", "x"]))
+    sync(tmp_path)
+    end_dropped(LocalStorage(tmp_path), "Tables/t")
+    before = versions(tmp_path)
+    change(tmp_path, 2, (4, 7, "b"))
+    error = failure(tmp_path)
+    assert error.code == "table-restored" and "2 rows" in error.message and versions(tmp_path) == before
+    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
+    sync(tmp_path)
+    assert sorted(versions(tmp_path)) == [("a", 5, 7), ("b", 7, None), ("x", 5, None)]
 
 
 @pytest.mark.parametrize(
