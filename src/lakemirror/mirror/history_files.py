@@ -118,12 +118,19 @@ class HistoryFiles:
             assert entry is not None
             return ChangeFile(entry, number, self._footer(entry))
         footer = self._footer(real)
-        if self._needs_times and number not in self._times and not _has_times(footer):
+        if self._needs_times and number not in self._times and not self._has_times(real, footer):
             raise self._incomplete(
                 f"when number {number} was written is not known any more, and its rows do not say it"
             )
         home = replace(home, modified=self._times.get(number, home.modified))
         return ChangeFile(home, number, footer, read_from=real.path)
+
+    def _has_times(self, entry: Entry, footer: pq.FileMetaData | None) -> bool:
+        """True where each row has the time of its source: read, since nobody has checked what the footer counts."""
+        if footer is None or SOURCE_TIME not in footer.schema.names:
+            return False
+        with self._storage.open(entry.path, entry) as file:
+            return bool(pq.read_table(file, columns=[SOURCE_TIME]).column(SOURCE_TIME).null_count == 0)
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
         if needs_staging(self._view.files.metadata):
@@ -151,16 +158,6 @@ class HistoryFiles:
     def _incomplete(self, why: str) -> LakemirrorError:
         name = str(self._view.files.folder.name)
         return LakemirrorError("history-incomplete", f"{name}: {why}", table=name)
-
-
-def _has_times(footer: pq.FileMetaData | None) -> bool:
-    """True where the footer says that each row has the time of its source."""
-    names = footer.schema.names if footer is not None else []
-    if footer is None or SOURCE_TIME not in names:
-        return False
-    column = names.index(SOURCE_TIME)
-    found = [footer.row_group(group).column(column).statistics for group in range(footer.num_row_groups)]
-    return all(each is not None and each.has_null_count and each.null_count == 0 for each in found)
 
 
 __all__ = ["HistoryFiles", "Parts"]

@@ -170,6 +170,12 @@ def test_rows_with_times_of_their_own_need_no_log(tmp_path: Path, monkeypatch: p
     MirroredDatabase(tmp_path).build_history("t")
     starts = sorted(row["__START_AT"] for row in read_table(tmp_path / "Tables/t__history").to_pylist())
     assert starts == [DAY + timedelta(hours=number) for number in range(1, 4)]
+    none = pa.nulls(1, pa.timestamp("us", "UTC"))
+    put(tmp_path, "t", 4, marked([4], id=[1], v=[4]).append_column("__sourceTimestamp__", none))
+    put(tmp_path, "t", 5, marked([4], id=[1], v=[5]).append_column("__sourceTimestamp__", moment))
+    sync(tmp_path)
+    with pytest.raises(LakemirrorError, match="when number 4 was written"):
+        MirroredDatabase(tmp_path).build_history("t")
 
 
 def test_a_build_that_dies_leaves_the_old_history_and_is_repeated(
