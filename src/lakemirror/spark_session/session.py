@@ -124,11 +124,13 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
     gateway = SparkContext._gateway
     if gateway is None or gateway is not _own.get("gateway") or (session is not None and _was_stopped(session)):
         return True  # nothing of ours runs, or only what was started after this session
-    _own.clear()
     session = session or SparkSession._instantiatedSession
-    with contextlib.suppress(Exception):  # the JVM may already be gone
+    with contextlib.suppress(Exception):  # the JVM may go away meanwhile
         if session is not None:
+            if _has_ended():
+                session.sparkContext._jsc = None  # nobody is there to be told
             session.stop()
+    _own.clear()
     ended = jvm.end(gateway, patience=patience)
     _forget()
     return ended
@@ -363,9 +365,14 @@ def _check_delta(session: SparkSession) -> None:
 
 
 def _silence_pyspark() -> None:
-    """Keeps pyspark from printing each exception to stderr before it raises it."""
+    """Keeps pyspark and its way to the JVM from printing each exception to stderr before it raises it."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # py4j writes to the root logger where a JVM has died
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 @contextlib.contextmanager
