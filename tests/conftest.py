@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tracemalloc  # noqa: F401 - pytest imports it at a warning, which fails where two threads warn at once
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
