@@ -270,3 +270,33 @@ def test_the_versions_of_a_dropped_table_end_right_after_the_highest_sequence(
     end_dropped(LocalStorage(tmp_path), "Tables/t")
     (row,) = read_table(tmp_path / "Tables/t__history").to_pylist()
     assert (row["v"], row["n"], row["__START_AT"], row["__END_AT"]) == ("a", last, last, end)
+
+
+def test_what_is_remembered_of_files_that_are_not_applied_yet_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash the memory is ahead of the mirrored table, and a history that begins then is not."""
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 5, "a"), (4, 9, "c"))
+    change(tmp_path, 2, (4, 3, "b"))
+    change(tmp_path, 3, (4, 7, "x"))
+    met: list[str] = []
+
+    def reach(name: str) -> None:
+        met.append(name)
+        if met.count("history.after-commit") >= 2 and name.startswith(("history.", "apply.")):
+            raise OSError("the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        patch.setattr(table_state, "FIRST_PAUSES", (0.01,) * 3)
+        assert MirroredDatabase(tmp_path, settle=0).sync().failed
+    assert read_table(tmp_path / "Tables/t__late").num_rows == 4 and table_rows(tmp_path, "t") == {(1, 9, "c"): 1}
+    MirroredDatabase(tmp_path).drop_history("t")
+    found: list[Any] = []
+    monkeypatch.setattr(
+        failpoints, "reach", lambda name: found.append(versions(tmp_path)) if name == "history.after-commit" else None
+    )
+    sync(tmp_path, batch_files=1)
+    assert [("b", 3, 5), ("a", 5, 9), ("c", 9, None)] in found, found
+    assert versions(tmp_path) == [("b", 3, 5), ("a", 5, 7), ("x", 7, 9), ("c", 9, None)]
