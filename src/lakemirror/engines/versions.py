@@ -166,7 +166,8 @@ def _remembered(
     target: Target, versioning: Versioning, known: pa.Table, changes: Changed, keys: pa.Table, look: Look
 ) -> tuple[Changed | None, int]:
     """The remembered changes of these keys from the first version on that the changes touch, in the order of arrival;
-    and how many changes are in a run of events whose first one is not remembered any more."""
+    and how many changes are in a run of events whose first one is not remembered any more, or before a delete that is
+    not."""
     memory = versioning.memory
     assert memory is not None
     rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
@@ -196,7 +197,20 @@ def _remembered(
     forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > starts)
     both = key_codes(pa.concat_tables([begins, pa.table({"k": mine, "t": at})]).combine_chunks())
     forgotten &= ~np.isin(both[: len(old)], both[len(old) :])
-    return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum())
+    revived = _revived((old, ends), (mine, at), first)
+    return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum()) + revived
+
+
+def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, np.ndarray], first: np.ndarray) -> int:
+    """How many keys have a change before their last delete, which is not remembered: the mirrored table has a row again.
+
+    `versions`: key and end of each; `events`: key and time of what is remembered; `first`: of the changes of each key.
+    """
+    last, known = np.full(len(first), -1), np.full(len(first), -1)
+    np.maximum.at(last, versions[0], versions[1])
+    np.maximum.at(known, events[0], events[1])
+    is_closed = (last >= 0) & (last != np.iinfo(np.int64).max)
+    return int((is_closed & (first < last) & (known < last)).sum())
 
 
 def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look) -> pa.Table:

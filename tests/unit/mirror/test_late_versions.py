@@ -300,3 +300,17 @@ def test_what_is_remembered_of_files_that_are_not_applied_yet_is_not_used(
     sync(tmp_path, batch_files=1)
     assert [("b", 3, 5), ("a", 5, 9), ("c", 9, None)] in found, found
     assert versions(tmp_path) == [("b", 3, 5), ("a", 5, 7), ("x", 7, 9), ("c", 9, None)]
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_a_change_before_a_delete_that_is_forgotten_is_warned_of(tmp_path: Path, deletes: str) -> None:
+    """The mirrored table has its row again, the history knows better: nobody may think that both are right."""
+    begun(tmp_path, late_days=1, deletes=deletes)
+    step(tmp_path, 1, (4, 1, "a"), (2, 5, None))
+    step(tmp_path, 2, (4, 4, "in time"))
+    status = tmp_path / "Files/Monitoring/tables.json"
+    assert "late-beyond-memory" not in status.read_text()
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 2 * 86_400) == 2
+    assert step(tmp_path, 3, (4, 3, "z")) == [("a", 1, 3), ("z", 3, 4), ("in time", 4, 5)]
+    sync(tmp_path)
+    assert "late-beyond-memory" in status.read_text()
