@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,7 +40,7 @@ def register(
     opened = MirroredDatabase(database, **session.settings)
     spark = spark_of(opened.settings)
     done = opened.register(spark, schema, catalog)
-    if forgets(spark, done.names.values()):
+    if forgets(spark, catalog):
         say("Spark's own catalog forgets its entries when Spark ends; use a metastore")
     if as_json:
         typer.echo(json.dumps(done.to_json(), indent=1))
@@ -64,9 +63,9 @@ def spark_of(settings: Settings) -> SparkSession:
     return start(settings, delta=True, short=True)
 
 
-def forgets(spark: SparkSession, names: Iterable[str]) -> bool:
-    """True if the entries are in the catalog that Spark keeps in memory."""
-    own = any(name.startswith("spark_catalog.") for name in names)
+def forgets(spark: SparkSession, catalog: str) -> bool:
+    """True if this catalog, the current one where it is empty, is the one that Spark keeps in memory."""
+    own = (catalog or spark.sql("SELECT current_catalog()").collect()[0][0]) == "spark_catalog"
     return own and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
 
 
