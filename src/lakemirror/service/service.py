@@ -140,9 +140,8 @@ class Service:
             self.base_url,
         )  # fmt: skip
         links = FileLinks(self.tokens.derived_key("links"))
-        sharing = Sharing(
-            self.registry, self.authenticator, self.principals, self.under_way, self.base_url, paging, links, limits
-        )
+        known = (self.authenticator, self.principals, self.under_way)
+        sharing = Sharing(self.registry, *known, self.base_url, paging, links, limits)
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,

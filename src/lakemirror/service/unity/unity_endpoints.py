@@ -31,7 +31,7 @@ from lakemirror.service.sharing.shared_tables import (
 from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
-from lakemirror.service.unity.column_types import columns_of
+from lakemirror.service.unity.unity_columns import columns_of
 
 log = logging.getLogger("lakemirror")
 
