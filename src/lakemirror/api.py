@@ -45,6 +45,7 @@ from lakemirror.storage.place import storage_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakemirror.catalog_entries import Registered
     from lakemirror.mirror import operations
     from lakemirror.mirror.cut_versions import Cut, Cuts
 
@@ -240,16 +241,18 @@ class MirroredDatabase:
         """
         return self.cuts().find(str(which))
 
-    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
-        """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.
+    def register(self, spark: SparkSession, schema: str = "", catalog: str = "") -> Registered:
+        """Makes the tables external tables of a catalog of the session, and drops the entries of tables that are gone.
 
-        `schema`: the schema in the catalog; empty: the name of the database's folder. Error: `database-missing`.
+        `schema`: the catalog's schema of tables without one; empty: the name of the database's folder. `catalog`:
+        empty: the current one. An error of one table is in the result. Errors: `database-missing`, `catalog-refused`.
         """
-        from lakemirror import table_readers
+        from lakemirror.catalog_entries import register
+        from lakemirror.table_readers import readable_tables
 
-        folder = self.storage.uri()
-        name = schema or folder.rstrip("/").rpartition("/")[2]
-        return table_readers.register(spark, table_readers.readable_tables(folder), name)
+        folder = self.storage.uri().rstrip("/")
+        name = schema or folder.rpartition("/")[2]
+        return register(spark, folder, readable_tables(folder), schema=name, catalog=catalog)
 
     def pause(self, table: str) -> operations.Act:
         """Stops every engine from applying the table's change files, until `resume`. Error: `table-unknown`."""

@@ -297,6 +297,13 @@ CODES: dict[str, Kind] = {
     # queries
     "query-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[query]'"),
     "query-failed": Kind(False, 1, 422, "Correct the statement; `lakemirror tables DB` shows the tables' names."),
+    # catalogs
+    "catalog-name-taken": Kind(
+        False, 3, 409, "Drop or rename what has this name, or choose another with --schema; then register again."
+    ),
+    "catalog-refused": Kind(
+        False, 3, 422, "Look at the reason that Spark gives: a name that the catalog allows, or a right to write there."
+    ),
     # the service
     "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),

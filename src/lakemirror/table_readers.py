@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.log_folder import tables_below
@@ -15,9 +15,6 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.mirror.table_log import is_for_late_changes
 from lakemirror.storage.place import Place, place
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -79,24 +76,6 @@ def readable_tables(database: str | os.PathLike[str] | Place) -> list[ReadableTa
     return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in found]
 
 
-def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> dict[str, str]:
-    """Makes each table an external table of the session's catalog; returns the catalog's name for each.
-
-    `sales.customers` becomes `<schema>.sales_customers`. Registered again, a table that is there stays as it is. Only
-    the place is registered: queries see every later version, and columns that come later.
-    """
-    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
-    names = {}
-    for table in tables:
-        if table.error:
-            continue
-        name = f"{_quoted(schema)}.{_quoted(table.name.replace('.', '_'))}"
-        place = table.path.replace("\\", "\\\\").replace("'", "\\'")
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{place}'")
-        names[table.name] = name.replace("`", "")
-    return names
-
-
 def _look_at(folder: Place, name: str) -> ReadableTable:
     try:
         snapshot = read_snapshot(folder)
@@ -118,8 +97,4 @@ def _sql(text: str) -> str:
     return text.replace("'", "''")
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-__all__ = ["ReadableTable", "readable_tables", "register"]
+__all__ = ["ReadableTable", "readable_tables"]

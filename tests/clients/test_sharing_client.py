@@ -89,7 +89,7 @@ def test_the_page_works_and_the_client_reads_what_was_mirrored(
     root: Path, port: int, python: Path, tmp_path: Path
 ) -> None:
     Principals(root).add("analyst", ["sales=read"])
-    write_profile(root, "analyst", tmp_path / "analyst.share", f"https://localhost:{port}", 3600)
+    write_profile(Principals(root), "analyst", tmp_path / "analyst.share", f"https://localhost:{port}", 3600)
     authority = str(root / ".lakemirror/tls/ca.pem")
     environment = {**os.environ, "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority}
     time.sleep(1.5)  # a running service looks for new principals once a second

@@ -27,6 +27,7 @@ _COMMANDS = {
     "verify": ("verify", "verify"),
     "tables": ("tables", "tables"),
     "query": ("query", "query"),
+    "register": ("register", "register"),
     "cuts": ("cuts", "cuts"),
     "pause": ("operations", "pause"),
     "resume": ("operations", "resume"),

@@ -88,12 +88,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 
 
 @dataclasses.dataclass(frozen=True)
-class SparkOptions:
-    """Which engine does the row work, and which Spark it may use."""
+class SessionOptions:
+    """Which Spark is used."""
 
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
-    ] = None
     master: Annotated[
         str | None,
         typer.Option(help="Spark master, such as local[2] or spark://host:7077; a Connect address is one too."),
@@ -105,6 +102,15 @@ class SparkOptions:
     def settings(self) -> dict[str, Any]:
         """The settings that are given, by name."""
         return {name: value for name, value in vars(self).items() if value not in (None, [])}
+
+
+@dataclasses.dataclass(frozen=True)
+class SparkOptions(SessionOptions):
+    """Which engine does the row work, and which Spark it may use."""
+
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)

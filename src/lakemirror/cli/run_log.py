@@ -22,6 +22,7 @@ from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
+    from lakemirror.catalog_entries import Registered
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.mirror.apply import Applied
     from lakemirror.settings import Settings
@@ -36,6 +37,7 @@ class RunLog:
 
     def __init__(self, database: Path, log_format: LogFormat, *, verbose: bool = False) -> None:
         self._database = database
+        self._unregistered: dict[str, str] = {}  # the last error of each table that has no entry
         self._log = logging.getLogger("lakemirror.run")
         self._log.setLevel(logging.INFO)
         self._formatter: logging.Formatter = _JsonLines() if log_format == "json" else _TextLines()
@@ -79,6 +81,23 @@ class RunLog:
     def dropped(self, target: str) -> None:
         text = f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)"
         self._say("dropped", text, target=target)
+
+    def warned(self, text: str) -> None:
+        self._say("warning", text, logging.WARNING)
+
+    def registered(self, done: Registered | LakemirrorError) -> None:
+        """Says which entries of a catalog are new, changed or dropped, and each error once, until there is another."""
+        if isinstance(done, LakemirrorError):
+            failed = {"": done}
+        else:
+            failed = done.failed
+            for what in ("created", "changed", "dropped"):
+                for name in getattr(done, what):
+                    self._say("registered", f"{name}: {what} in the catalog", entry=name, what=what)
+        for name, error in failed.items():
+            if self._unregistered.get(name) != error.message:
+                self._fail(f"{name or 'the catalog'}: ", error, table=name)
+        self._unregistered = {name: error.message for name, error in failed.items()}
 
     def stopping(self, text: str) -> None:
         self._say("stopping", text)

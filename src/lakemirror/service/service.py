@@ -49,6 +49,7 @@ from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
 from lakemirror.service.storage.storage_answers import error_answer, finish_headers
 from lakemirror.service.under_way import CountingAuthenticator, UnderWay
+from lakemirror.service.unity.unity_endpoints import API, Unity, unity_refusal
 from lakemirror.storage import Place
 from lakemirror.storage.lease import RENEWED, Lease
 from lakemirror.storage.place import capabilities_of
@@ -84,12 +85,14 @@ class Options:
 
 
 def plane_of(target: str) -> str:
-    """Which plane answers a request target: `rest`, `sharing`, `authority`, `operating` or `storage` (section 2)."""
+    """Which plane answers a request target (section 2): a key of `Service._planes`."""
     path = raw_path_of(target)
     if path == "/v1" or path.startswith("/v1/"):
         return "rest"
     if path == ROOT or path.startswith(f"{ROOT}/"):
         return "sharing"
+    if path == API or path.startswith(f"{API}/"):
+        return "unity"
     if is_authority(path):
         return "authority"
     if (path == "/" or path in ROUTES or path.startswith("/ui/")) and "?" not in target:
@@ -137,12 +140,12 @@ class Service:
             self.base_url,
         )  # fmt: skip
         links = FileLinks(self.tokens.derived_key("links"))
-        sharing = Sharing(
-            self.registry, self.authenticator, self.principals, self.under_way, self.base_url, paging, links, limits
-        )
+        known = (self.authenticator, self.principals, self.under_way)
+        sharing = Sharing(self.registry, *known, self.base_url, paging, links, limits)
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
+            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
@@ -324,6 +327,8 @@ class Service:
 
 def _refusal(request: web.BaseRequest, plane: str, error: Refused) -> web.StreamResponse:
     """A refusal in the words of the plane."""
+    if plane == "unity":
+        return unity_refusal(error)
     if plane != "storage":
         return refusal(error, notes().id)
     try:

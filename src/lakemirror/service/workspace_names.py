@@ -6,7 +6,7 @@ import re
 
 RESERVED = frozenset({
     "v1", "ui", "metrics", "livez", "readyz", "openapi.json", "common", "adfs", "organizations", "onelake",
-    "delta-sharing",
+    "delta-sharing", "api",
 })  # fmt: skip
 """First parts of an address that belong to the service."""
 

@@ -1,0 +1,220 @@
+"""Unity Catalog's open REST interface over HTTP, under `/api/2.1/unity-catalog/`: its read side.
+
+catalogs are workspaces, schemas are databases (`shop`, and `shop:crm` for a schema of one), tables are mirrored tables
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.service.auth.authenticator import PrincipalAuthenticator
+from lakemirror.service.interface import Caller, WorkspaceEntry
+from lakemirror.service.raw_query import decoded, query_of, raw_path_of
+from lakemirror.service.refused import Refused
+from lakemirror.service.request_notes import notes
+from lakemirror.service.rest.paging import Paging
+from lakemirror.service.rest.registry import FolderRegistry
+from lakemirror.service.sharing.shared_tables import (
+    SharedTable,
+    readable_shares,
+    share_named,
+    tables_in,
+    tables_of_share,
+)
+from lakemirror.service.sharing.snapshots import Snapshots
+from lakemirror.service.storage.workers import Workers
+from lakemirror.service.under_way import UnderWay
+from lakemirror.service.unity.unity_columns import columns_of
+
+log = logging.getLogger("lakemirror")
+
+API = "/api/2.1/unity-catalog"
+_CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+    405: "UNIMPLEMENTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request whose caller is known. `name`: the last part of its address, where it names one thing."""
+
+    request: web.BaseRequest
+    caller: Caller
+    name: str
+    query: Mapping[str, str]
+
+
+@dataclass
+class Unity:
+    """Answers the requests of the catalog's plane."""
+
+    registry: FolderRegistry
+    authenticator: PrincipalAuthenticator
+    under_way: UnderWay
+    base_url: Callable[[web.BaseRequest], str]
+    paging: Paging
+    _workers: Workers = field(default_factory=Workers)
+    _snapshots: Snapshots = field(default_factory=Snapshots)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer. Refused."""
+        parts = [decoded(part) for part in raw_path_of(request.raw_path)[len(API) :].split("/") if part]
+        caller = await self.authenticator.for_sharing(request)
+        self.under_way.enter_principals(caller.name, 429)
+        if parts[:1] == ["temporary-table-credentials"]:
+            notes().operation = "GenerateTemporaryTableCredential"
+            message = "This service gives no credentials for one table. Read the rows by Delta Sharing, or sign in on "
+            raise Refused(501, "NotSupported", f"{message}the storage endpoint with your own secret.")
+        found = _OPERATIONS.get((parts[0], len(parts))) if parts else None
+        if found is None:
+            raise Refused(404, "ResourceNotFound", "The read side of Unity Catalog has nothing at this address.")
+        notes().operation = found[0]
+        if request.method != "GET":
+            raise Refused(405, "OperationNotSupported", "This catalog is read-only.", {"Allow": "GET"})
+        return await found[1](self, _Asked(request, caller, parts[-1], query_of(request.raw_path)))
+
+    async def _catalogs(self, asked: _Asked) -> web.Response:
+        found = readable_shares(self.registry, asked.caller)
+        return self._listed(asked, "catalogs", [_catalog(each) for each in found])
+
+    async def _catalog(self, asked: _Asked) -> web.Response:
+        return _json(_catalog(share_named(self.registry, asked.caller, asked.name)))
+
+    async def _schemas(self, asked: _Asked) -> web.Response:
+        catalog = share_named(self.registry, asked.caller, _given(asked, "catalog_name"))
+        return self._listed(asked, "schemas", await self._workers.run(self._schemas_of, catalog))
+
+    async def _schema(self, asked: _Asked) -> web.Response:
+        for catalog in readable_shares(self.registry, asked.caller):
+            if asked.name.lower().startswith(f"{catalog.name.lower()}."):
+                for each in await self._workers.run(self._schemas_of, catalog):
+                    if each["full_name"].lower() == asked.name.lower():
+                        return _json(each)
+        raise Refused(404, "SchemaNotFound", f"There is no schema {asked.name[:256]} that you may read.")
+
+    async def _tables(self, asked: _Asked) -> web.Response:
+        catalog = share_named(self.registry, asked.caller, _given(asked, "catalog_name"))
+        schema = _given(asked, "schema_name")
+        found = await self._workers.run(tables_in, self.registry, catalog, schema)
+        found = [each for each in found if _schema_of(each).lower() == schema.lower()]
+        shown, token = self._cut(asked, found, lambda each: [each.name])
+        rows = [await self._workers.run(self._row_or_name, asked.request, each) for each in shown]
+        return _json({"tables": [row for row in rows if row], **({"next_page_token": token} if token else {})})
+
+    async def _table(self, asked: _Asked) -> web.Response:
+        found: list[SharedTable] = []
+        for catalog in readable_shares(self.registry, asked.caller):
+            if asked.name.lower().startswith(f"{catalog.name.lower()}."):
+                found += await self._workers.run(tables_of_share, self.registry, catalog)
+        found = [each for each in found if _full_name(each).lower() == asked.name.lower()]
+        found = [each for each in found if _full_name(each) == asked.name] or found
+        if len(found) > 1:
+            raise Refused(400, "TableAmbiguous", f"Several tables are named {asked.name[:256]}.")
+        if not found:
+            raise Refused(404, "TableNotFound", f"There is no table {asked.name[:256]} that you may read.")
+        notes().workspace, notes().database = found[0].share, found[0].database.display_name
+        return _json(await self._workers.run(self._row, asked.request, found[0]))
+
+    def _schemas_of(self, catalog: WorkspaceEntry) -> list[dict[str, str]]:
+        names = {each.display_name for each in self.registry.databases(catalog)}
+        names |= {_schema_of(table) for table in tables_of_share(self.registry, catalog)}
+        return [
+            {"name": name, "catalog_name": catalog.name, "full_name": f"{catalog.name}.{name}"}
+            for name in sorted(names)
+        ]
+
+    def _row_or_name(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
+        """A table; empty for one that has just been dropped; without columns where its log cannot be read."""
+        try:
+            return self._row(request, table)
+        except Refused:
+            return {}
+        except LakemirrorError as error:
+            log.error("%s", error)
+            return {**self._names(request, table), "comment": "The Delta log of this table cannot be read."}
+
+    def _row(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
+        """A table. Refused 404 for one that has just been dropped; LakemirrorError where its log cannot be read."""
+        metadata = self._snapshots.newest(table).metadata
+        columns = columns_of(metadata.schema, metadata.partition_columns)
+        more = {"columns": columns, "table_id": metadata.id, "properties": metadata.configuration}
+        return {**self._names(request, table), **more}
+
+    def _names(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
+        workspace = table.database.workspace
+        host = self.base_url(request).partition("://")[2]
+        place = f"abfss://{workspace.id if workspace else ''}@{host}/{table.database.id}/{table.path}"
+        return {
+            "name": table.name, "catalog_name": table.share, "schema_name": _schema_of(table),
+            "full_name": _full_name(table), "table_type": "EXTERNAL", "data_source_format": "DELTA",
+            "storage_location": place,
+        }  # fmt: skip
+
+    def _listed(self, asked: _Asked, name: str, items: list[dict[str, str]]) -> web.Response:
+        shown, token = self._cut(asked, items, lambda each: [each["name"]])
+        return _json({name: list(shown), **({"next_page_token": token} if token else {})})
+
+    def _cut(self, asked: _Asked, items: Sequence[Any], place: Callable[[Any], list[str]]) -> tuple[Sequence[Any], str]:
+        """A page. `max_results` 0 is a page of the service's size, as if it were not given."""
+        text = asked.query.get("max_results", "0")
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise Refused(400, "InvalidRequest", "max_results is a number from 0.")
+        names = [asked.query.get(each, "").lower() for each in ("catalog_name", "schema_name")]
+        scope = json.dumps([raw_path_of(asked.request.raw_path), *names])
+        return self.paging.cut(items, place, asked.query.get("page_token", ""), scope, int(text) or None)
+
+
+def unity_refusal(error: Refused) -> web.Response:
+    """A refusal in the form of the interface."""
+    content = {"error_code": _CODES.get(error.status, "INTERNAL"), "message": error.message, "details": []}
+    return web.Response(
+        status=error.status, body=json.dumps(content).encode(), content_type="application/json", headers=error.headers
+    )
+
+
+_OPERATIONS: Mapping[tuple[str, int], tuple[str, Callable[[Unity, _Asked], Awaitable[web.Response]]]] = {
+    ("catalogs", 1): ("ListCatalogs", Unity._catalogs),
+    ("catalogs", 2): ("GetCatalog", Unity._catalog),
+    ("schemas", 1): ("ListCatalogSchemas", Unity._schemas),
+    ("schemas", 2): ("GetCatalogSchema", Unity._schema),
+    ("tables", 1): ("ListCatalogTables", Unity._tables),
+    ("tables", 2): ("GetCatalogTable", Unity._table),
+}
+"""For the first part of an address, and how many parts it has."""
+
+
+def _schema_of(table: SharedTable) -> str:
+    """`shop`, or `shop:crm` for a schema of the database: a dot would end the name."""
+    database = table.database.display_name
+    inner = table.schema.removeprefix(database).removeprefix(".")
+    return f"{database}:{inner}" if inner else database
+
+
+def _full_name(table: SharedTable) -> str:
+    return f"{table.share}.{_schema_of(table)}.{table.name}"
+
+
+def _catalog(workspace: WorkspaceEntry) -> dict[str, str]:
+    return {"name": workspace.name, "id": workspace.id}
+
+
+def _given(asked: _Asked, name: str) -> str:
+    found = asked.query.get(name, "")
+    if not found:
+        raise Refused(400, "InvalidRequest", f"{name} is missing.")
+    return found
+
+
+def _json(content: Any) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(body=json.dumps(content).encode(), content_type="application/json", headers=headers)
+
+
+__all__ = ["API", "Unity", "unity_refusal"]
