@@ -202,7 +202,7 @@ def _remembered(
 
 
 def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, np.ndarray], first: np.ndarray) -> int:
-    """How many keys have a change before their last delete, which is not remembered: the mirrored table has a row again.
+    """How many keys have a change before their last delete, which is not remembered: the mirrored table has it again.
 
     `versions`: key and end of each; `events`: key and time of what is remembered; `first`: of the changes of each key.
     """
