@@ -38,7 +38,10 @@ def folder(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 def entries(spark: SparkSession) -> set[str]:
     there = {row[0] for row in spark.sql("SHOW NAMESPACES").collect()} & {*SCHEMAS}
     return {
-        f"{schema}.{row['tableName']}" for schema in there for row in spark.sql(f"SHOW TABLES IN {schema}").collect()
+        f"{schema}.{row['tableName']}"
+        for schema in there
+        for row in spark.sql(f"SHOW TABLES IN {schema}").collect()
+        if not row["isTemporary"]  # the session's temporary views, of any other test, are listed in each schema
     }
 
 
