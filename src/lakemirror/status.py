@@ -343,24 +343,3 @@ _LEFT_OUT = ("ignored_deletes", "late_changes")  # shown where there are any
 def _dump(content: Mapping[str, Any]) -> bytes:
     # ASCII alone: file names may hold bytes that are no UTF-8, and come back as they were
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
-
-
-__all__ = [
-    "HEARTBEAT",
-    "METRICS",
-    "MONITORING",
-    "REPLICATOR",
-    "STALE",
-    "TABLES",
-    "TABLE_STATES",
-    "DatabaseStatus",
-    "EngineProcess",
-    "TableStatus",
-    "format_time",
-    "parse_time",
-    "render",
-    "rewrite_status",
-    "stored_bytes",
-    "write_status",
-    "write_tables",
-]
