@@ -40,8 +40,8 @@ class PublishedRows:
 def published_rows(folder: TableFolder, keys: Sequence[str], schema: pa.Schema) -> PublishedRows | None:
     """The rows in the columns and types of `schema`, which has the keys; used inside `folder.room`.
 
-    None where they cannot be known: a file is gone or was quarantined, there are more than `MOST_FILES`, or its values do not
-    fit these types.
+    None where they cannot be known: a file is gone or was quarantined, there are more than `MOST_FILES`, or values do
+    not fit these types.
     """
     numbers = Numbers(folder)
     present = numbers.present()
