@@ -122,7 +122,8 @@ def stories(
     for number in range(1, count + 1):
         first = number if number in anew else first
         needed = (*order, *(tracked if number == first else ()))  # else it is refused
-        files.append(draw(_files(number - first + 1, values, tuple(keys), needed, partial)))
+        file = draw(_files(number - first + 1, values, tuple(keys), needed, partial))
+        files.append(replace(file, modified=file.modified + timedelta(days=first)))  # the last file tells folders apart
     story = Story(
         {name: kind for name, (kind, _) in values.items()}, tuple(keys), options, tuple(files),
         frozenset(draw(st.sets(st.integers(1, count)))), draw(st.sampled_from([1, 2, 1000])), draw(st.booleans()),

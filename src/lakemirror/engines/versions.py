@@ -61,7 +61,7 @@ def changed_versions(
     target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
-    changes = changes._replace(rows=plain_columns(changes.rows))
+    changes = changes._replace(rows=_with_all(plain_columns(changes.rows), target))
     keys = key_values(changes.rows, target)
     is_open = [may_have_open(add, target) for add in files]
     known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
@@ -80,6 +80,14 @@ def changed_versions(
         if versioning.memory is not None and versioning.sequence:
             remembered, beyond = _remembered(target, versioning, known, deeper, its_keys, look)
     return ChangedVersions(known, fold_versions(target, versioning, known, changes, remembered), beyond)
+
+
+def _with_all(rows: pa.Table, target: Target) -> pa.Table:
+    """The rows with NULL in the columns that no file of the table folder has: an earlier folder had them."""
+    for each in target.sources.columns:
+        if each.stored and each.name not in rows.column_names:
+            rows = rows.append_column(each.name, pa.nulls(rows.num_rows, stored_arrow_type(each)))
+    return rows
 
 
 def _of_this_folder(known: pa.Table, versioning: Versioning) -> pa.Table:
