@@ -120,15 +120,3 @@ class Limits:
     small_body: int = 64 * 1024
     small_body_time: float = 15.0
     most_unknown: int = 32
-
-
-__all__ = [
-    "ITEM_FILE",
-    "WORKSPACE_FILE",
-    "Authenticator",
-    "Caller",
-    "DatabaseEntry",
-    "Limits",
-    "Registry",
-    "WorkspaceEntry",
-]

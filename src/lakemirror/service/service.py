@@ -340,6 +340,3 @@ def _refusal(request: web.BaseRequest, plane: str, error: Refused) -> web.Stream
     finish_headers(request, answer)
     answer.force_close()  # the body was not read
     return answer
-
-
-__all__ = ["Options", "Service", "plane_of"]

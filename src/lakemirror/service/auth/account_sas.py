@@ -72,6 +72,3 @@ def _within(remote: str, allowed: str) -> bool:
     except ValueError:
         return False
     return address.version == low.version == high.version and int(low) <= int(address) <= int(high)
-
-
-__all__ = ["Grant", "grant_of", "moment"]

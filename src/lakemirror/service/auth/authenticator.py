@@ -212,6 +212,3 @@ def _account_in_host(host: str) -> str:
 
 def _does_not_fit(message: str) -> Refused:
     return Refused(403, "AuthenticationFailed", message)
-
-
-__all__ = ["PrincipalAuthenticator", "basic_credentials"]

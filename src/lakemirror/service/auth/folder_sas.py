@@ -74,6 +74,3 @@ class FolderSas:
         fields = [query.get(name, "") for name in ("sp", "st", "se")]
         fields += [f"/blob/onelake/{folder}", *(query.get(name, "") for name in (*_KEY, *_AFTER))]
         return signature(derived, "\n".join(fields))
-
-
-__all__ = ["LETTERS", "LIFETIME", "FolderSas"]

@@ -279,6 +279,3 @@ def _given(asked: _Asked, name: str) -> str:
 def _json(content: Any) -> web.Response:
     headers = {"Cache-Control": "no-store"}
     return web.Response(body=json.dumps(content).encode(), content_type="application/json", headers=headers)
-
-
-__all__ = ["API", "Unity", "unity_refusal"]
