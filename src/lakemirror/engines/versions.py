@@ -259,14 +259,3 @@ def _distinct(keys: pa.Table) -> pa.Table:
     """Each key once."""
     codes = key_codes(comparable(keys))
     return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))
-
-
-__all__ = [
-    "ChangedVersions",
-    "Look",
-    "changed_versions",
-    "ends_after",
-    "least_bound",
-    "may_have_closed",
-    "may_have_open",
-]

@@ -110,15 +110,3 @@ def with_versioning(
     )  # fmt: skip
     candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
-
-
-__all__ = [
-    "SEQUENCE_PROPERTY",
-    "SINCE_PROPERTY",
-    "TRACK_PROPERTY",
-    "bounds",
-    "configuration_of",
-    "since_of",
-    "spelled",
-    "with_versioning",
-]

@@ -133,6 +133,3 @@ def _next(value: pa.Scalar) -> Any:
     if isinstance(found, date):
         return found + timedelta(days=1)
     return found + 1
-
-
-__all__ = ["as_texts", "from_texts", "highest_before", "next_value", "sequence_ranks"]
