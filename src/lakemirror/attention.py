@@ -40,6 +40,3 @@ def hint_for(code: str) -> str:
 def _is_in_the_way(warned: Warned) -> bool:
     """True for a file that its publisher meant to be applied: names with a dot in front are temporary."""
     return warned.code in _OF_FOLDERS and not warned.file.rpartition("/")[2].startswith(".")
-
-
-__all__ = ["hint_for", "needing_attention"]

@@ -14,6 +14,3 @@ def parsed(text: str) -> Any:
     if sum(text.count(mark) for mark in ",[{") > MOST_VALUES:
         raise ValueError(f"it has more than {MOST_VALUES:,} values")
     return json.loads(text)
-
-
-__all__ = ["MOST_VALUES", "parsed"]

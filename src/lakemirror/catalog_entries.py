@@ -190,6 +190,3 @@ def _quoted(*parts: str) -> str:
 
 def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-__all__ = ["Registered", "register"]

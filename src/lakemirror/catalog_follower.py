@@ -69,6 +69,3 @@ class CatalogFollower:
                 self._told(self._register())
             except Exception as failure:  # the boundary around one registration; the next one may succeed
                 self._told(coded(failure))
-
-
-__all__ = ["AGAIN", "CatalogFollower"]

@@ -85,6 +85,3 @@ def spark_is_gone(failure: Exception) -> bool:
     """True if Spark's process has ended, or does not answer."""
     names = {kind.__name__ for kind in type(failure).__mro__}  # by name: nothing of Spark is imported here
     return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
-
-
-__all__ = ["LOG_NAME", "coded", "record", "spark_is_gone"]

@@ -32,6 +32,3 @@ def _parts(address: str) -> set[str]:
     found |= {unquote(each) for each in found}
     found |= {piece for each in found for piece in _DELIMITERS.split(each)}
     return found - {"", SHOWN}
-
-
-__all__ = ["SHOWN", "without_passwords"]

@@ -72,6 +72,3 @@ def _shown(name: str, value: Any) -> Any:
     if name == "tables":
         return {pattern: json.loads(options) for pattern, options in value}
     return list(value) if isinstance(value, tuple) else value
-
-
-__all__ = ["DEFAULT", "FLAG", "SettingOrigin", "setting_origins"]

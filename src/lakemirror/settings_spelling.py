@@ -81,6 +81,3 @@ def _nearest(key: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     plain = key.lower().replace("-", "_")
     return next((by_lower[name] for name in difflib.get_close_matches(plain, by_lower, 1, 0.75)), "")
-
-
-__all__ = ["CODE", "setting_warnings", "unknown_settings"]

@@ -66,6 +66,3 @@ def zoneless(value: str, where: str) -> str:
 def is_folder_name(name: str) -> bool:
     """True for the name of one folder, and for an empty name. Delta readers skip names that begin with _ or a dot."""
     return not name.startswith(("_", ".")) and name.isprintable() and not set(name) & {"/", "\\"}
-
-
-__all__ = ["is_folder_name", "options_of", "readers_of", "zoneless"]

@@ -128,6 +128,3 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-__all__ = ["last_status", "read_status", "read_tables"]

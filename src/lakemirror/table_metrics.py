@@ -87,6 +87,3 @@ def _of_tables(tables: Sequence[tuple[list[str], TableStatus]]) -> Iterator[Metr
 def as_utf8(name: str) -> str:
     """A name as UTF-8 can hold it: the name of a folder may have bytes that are none."""
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-__all__ = ["CONTENT_TYPE", "DatabaseSeen", "TableMetrics", "as_utf8"]

@@ -193,6 +193,3 @@ def _name(text: str) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-__all__ = ["Format", "QueriedTable", "Query", "tables_to_query"]

@@ -95,6 +95,3 @@ def _identifier(name: str) -> str:
 
 def _sql(text: str) -> str:
     return text.replace("'", "''")
-
-
-__all__ = ["ReadableTable", "readable_tables"]

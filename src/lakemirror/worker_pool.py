@@ -25,6 +25,3 @@ def worker_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
-
-
-__all__ = ["worker_pool"]

@@ -103,6 +103,3 @@ def _principals(context: typer.Context) -> Principals:
     from lakemirror.service.auth.principals import Principals
 
     return Principals(*context.obj)
-
-
-__all__ = ["app"]

@@ -258,6 +258,3 @@ def _read(file: Path | None) -> str:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise LakemirrorError("input-invalid", f"a file of the command line cannot be read: {error}") from error
-
-
-__all__ = ["Source", "Values", "app", "options_of"]

@@ -57,6 +57,3 @@ def _status(landing: Landing, options: CaptureOptions) -> dict[str, Any]:
     with suppress(LakemirrorError, OSError):
         return capture_status(landing, slot) or {}
     return {}
-
-
-__all__ = ["reported", "source_view"]

@@ -58,6 +58,3 @@ def _summary(findings: list[Finding]) -> str:
     return ", ".join(
         f"{count} {kind}{'s' if count > 1 and kind != 'advice' else ''}" for count, kind in counts if count
     )
-
-
-__all__ = ["check"]

@@ -76,6 +76,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-__all__ = ["command_line"]

@@ -66,6 +66,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
     return "-" if value == "" else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-__all__ = ["config"]

@@ -75,6 +75,3 @@ def _state(cut: Cut) -> str:
     reasons = [f"{name}: {reason}" for name, reason in cut.reasons.items()]
     more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return f"{'void' if cut.is_void else 'waits'}: {'; '.join(reasons[:3])}{more}"
-
-
-__all__ = ["cuts"]

@@ -96,6 +96,3 @@ def _examples() -> Path:
         if file.match("examples/flights/__init__.py"):
             return Path(str(file.locate())).resolve().parents[1]
     raise SetupError("demo-data-missing", "examples/flights is not installed")
-
-
-__all__ = ["demo"]

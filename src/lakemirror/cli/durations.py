@@ -15,6 +15,3 @@ def seconds(text: str) -> float:
     if not found:
         raise typer.BadParameter(f"{text!r} is no time, such as 10s, 5m or 1h")
     return float(found[1]) * _UNITS[found[2] or "s"]
-
-
-__all__ = ["seconds"]

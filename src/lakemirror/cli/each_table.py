@@ -115,6 +115,3 @@ def _json(outcome: Outcome) -> dict[str, Any]:
     if isinstance(result, list):
         return {"clients": [verdict.to_json() for verdict in result]}
     return dict(result) if isinstance(result, dict) else dict(result.to_json())
-
-
-__all__ = ["Named", "Selection", "each_table"]

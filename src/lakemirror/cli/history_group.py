@@ -52,6 +52,3 @@ def drop(
     from lakemirror.api import MirroredDatabase
 
     print(printable(MirroredDatabase(database).drop_history(table).text))
-
-
-__all__ = ["app", "drop"]

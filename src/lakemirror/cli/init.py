@@ -16,6 +16,3 @@ def init(database: Database, storage: StorageOptions = None) -> None:
     """
     made = create_database(database)
     print(f"{database / LANDING_ZONE}: {'made' if made else 'is there already'}")
-
-
-__all__ = ["init"]

@@ -88,6 +88,3 @@ def _act(database: Place, act: Callable[[MirroredDatabase], Act]) -> None:
         raise LakemirrorError("database-missing", f"there is no folder {database}")
     done = act(MirroredDatabase(database))
     print(printable(done.text))
-
-
-__all__ = ["pause", "replay", "restore", "resume", "resync"]

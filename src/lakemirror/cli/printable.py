@@ -48,6 +48,3 @@ def _open_nothing(number: int) -> None:
         else:
             os.dup2(nothing, number)
             os.close(nothing)
-
-
-__all__ = ["make_streams_safe", "printable", "say"]

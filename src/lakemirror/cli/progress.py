@@ -45,6 +45,3 @@ def progress_bars() -> Iterator[Callable[[str, int, int | None], None]]:
             bars.update(tasks[name], completed=done, total=total)
 
         yield show
-
-
-__all__ = ["progress_bars"]

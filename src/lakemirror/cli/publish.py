@@ -329,6 +329,3 @@ def _warnings_on_stderr() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = show  # type: ignore[assignment]
         yield
-
-
-__all__ = ["publish"]

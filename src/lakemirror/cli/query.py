@@ -52,6 +52,3 @@ def query(
             typer.echo("\n".join(printable(line) for line in opened.text(statement).splitlines()))
         else:
             opened.copy(statement, "/dev/stdout" if to is None else str(to.absolute()), form.value)
-
-
-__all__ = ["query"]

@@ -67,6 +67,3 @@ def forgets(spark: SparkSession, catalog: str) -> bool:
     """True if this catalog, the current one where it is empty, is the one that Spark keeps in memory."""
     own = (catalog or spark.sql("SELECT current_catalog()").collect()[0][0]) == "spark_catalog"
     return own and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
-
-
-__all__ = ["Catalog", "Schema", "forgets", "register", "spark_of"]

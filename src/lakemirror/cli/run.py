@@ -104,6 +104,3 @@ def _follower(opened: MirroredDatabase, beside: Beside, said: RunLog) -> Catalog
     follower = CatalogFollower(said, lambda: opened.register(spark, beside.schema, beside.catalog), said.registered)
     follower.start()
     return follower
-
-
-__all__ = ["run"]

@@ -96,6 +96,3 @@ def _metrics(opened: MirroredDatabase, name: str) -> Callable[[], tuple[bytes, s
 
     registry.register(TableMetrics(look))
     return lambda: (generate_latest(registry), CONTENT_TYPE)
-
-
-__all__ = ["listen"]

@@ -157,6 +157,3 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         shown = {"time": utc_time(record), "level": record.levelname.lower(), "event": getattr(record, "event", "log")}
         return json.dumps({**shown, "text": record.getMessage(), **getattr(record, "fields", {})}, default=str)
-
-
-__all__ = ["KEPT", "MOST_BYTES", "LogFormat", "RunLog", "log_file"]

@@ -194,6 +194,3 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     raised = record.exc_info[1] if record.exc_info else None
     return record.getMessage().partition("\n")[0] + (f": {type(raised).__name__}" if raised is not None else "")
-
-
-__all__ = ["require_extra", "serve"]

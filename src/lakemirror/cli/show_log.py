@@ -59,6 +59,3 @@ def _line(each: Execution) -> str:
     if each.error_code or each.error_message:
         parts.append(": ".join(part for part in (each.error_code, each.error_message) if part))
     return "  ".join(parts)
-
-
-__all__ = ["show_log"]

@@ -30,6 +30,3 @@ def importing() -> Iterator[None]:
         if enabled:
             gc.freeze()
             gc.enable()
-
-
-__all__ = ["importing", "without_blas_threads"]

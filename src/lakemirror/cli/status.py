@@ -223,5 +223,3 @@ def _ago(seconds: float) -> str:
 
 
 _MOST_TABLES = 3  # whose warnings of one code are shown one by one
-
-__all__ = ["status", "waiting_lines", "warning_lines"]

@@ -92,6 +92,3 @@ def _leave(abandon: Callable[[], None], number: int) -> None:
 def _quietly(act: Callable[[], None]) -> None:
     with contextlib.suppress(Exception):
         act()
-
-
-__all__ = ["PATIENCE", "SIGNALS", "leave", "supervised"]

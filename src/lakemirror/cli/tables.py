@@ -46,6 +46,3 @@ def tables(
         typer.echo(f"\nlakemirror tables {database} {found[0].name} prints how each tool reads it", err=True)
     else:
         print("no table yet: lakemirror sync makes them from the landing zone", file=sys.stderr)
-
-
-__all__ = ["tables"]

@@ -104,6 +104,3 @@ def _lines(report: Report) -> list[str]:
         for finding in table.findings:
             lines += [f"  {finding.severity} {finding.code}: {finding.message}", f"    {finding.advice}"]
     return lines
-
-
-__all__ = ["verify"]

@@ -72,6 +72,3 @@ def _plain(name: str, value: dict[str, Any]) -> dict[str, Any]:
     if vector := value.get("deletionVector"):
         value["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
     return value
-
-
-__all__ = ["actions_in", "json_value"]

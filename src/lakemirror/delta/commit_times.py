@@ -43,6 +43,3 @@ def first_version_from(log: Log, time: int) -> int | None:
     before = last_version_until(log, time - 1)
     following = log.commits.first if before is None else before + 1
     return following if following in log.commits else None
-
-
-__all__ = ["commit_time", "first_version_from", "last_version_until"]

@@ -110,16 +110,3 @@ def version_in(name: str) -> int | None:
     """The only version that can name the file of this name; None where the name does not say."""
     found = _ATTEMPT_ID.search(name)
     return uuid.UUID(found[0]).int >> 80 if found is not None else None
-
-
-__all__ = [
-    "CHANGE_FOLDER",
-    "HIVE_NULL",
-    "attempt_id",
-    "data_file",
-    "logged_path",
-    "new_name",
-    "partition_value",
-    "removed",
-    "version_in",
-]

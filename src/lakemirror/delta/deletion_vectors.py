@@ -114,12 +114,6 @@ class VectorReader:
         return what, data[4:]
 
 
-def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
-    """The rows that one vector deletes. Errors as in `VectorReader`."""
-    with VectorReader(table) as reader:
-        return reader.read(vector)
-
-
 def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarray:
     """The rows that one vector deletes, as int64 in ascending order. Needs numpy only."""
     with VectorReader(table) as reader:

@@ -275,6 +275,3 @@ def _identity(path: Place) -> _Identity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return getattr(found, "st_ino", 0), found.st_mtime_ns, found.st_size
-
-
-__all__ = ["Checkpoint", "Commits", "Log", "RecentLog", "commit_path", "list_log", "tables_below"]

@@ -63,6 +63,3 @@ def _beginning(values: pa.Array, place: int) -> str | bytes:
     if pa.types.is_binary(values.type):
         return data[:KEPT]
     return data.decode(errors="ignore")[:KEPT]  # the cut may go through a character
-
-
-__all__ = ["KEPT", "LONG", "has_long", "least_and_most", "long_columns", "may_be_cut"]

@@ -163,6 +163,3 @@ def _wrong_type(kind: Any, *, top: bool = False) -> str | None:
 
 def _has_text(value: Mapping[str, Any], name: str) -> bool:
     return isinstance(value.get(name), str)
-
-
-__all__ = ["LATELY_PARSED", "MOST_BYTES", "ParsedLog", "wrong_form"]

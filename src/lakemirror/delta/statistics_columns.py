@@ -71,6 +71,3 @@ def _parse_count(text: str) -> int:
         return count if (count := int(text)) >= -1 else NUMBER
     except ValueError:
         return NUMBER
-
-
-__all__ = ["BY_DEFAULT", "COUNT", "NAMES", "NUMBER", "StatisticsColumns", "statistics_columns"]

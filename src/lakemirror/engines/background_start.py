@@ -96,6 +96,3 @@ def reason_against(settings: ProcessSettings) -> str:
     if free is not None and free < needed:
         return f"{free / 1024**3:.1f} GiB of memory are free, and it may take {needed / 1024**3:.1f} GiB"
     return ""
-
-
-__all__ = ["AGAIN", "BackgroundStart", "reason_against"]

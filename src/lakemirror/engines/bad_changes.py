@@ -83,6 +83,3 @@ def named_errors(table: str) -> Iterator[None]:
         raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
     except OSError as error:
         raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error
-
-
-__all__ = ["Bad", "changes_of", "check_nulls", "drop_written", "named_errors", "null_row", "place_of"]

@@ -69,6 +69,3 @@ def values_of(
 
     adds = dict(enumerate(work.candidates))
     return read_fills(partial, newest, adds, old, given, engine.memory // 8, scratch)
-
-
-__all__ = ["completed", "values_of"]

@@ -136,6 +136,3 @@ def _read(
         return work_schema(shared.target).empty_table(), markers[0], names
     rows = pa.Table.from_batches(parts)
     return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers), names
-
-
-__all__ = ["HeldChanges", "TooMuch", "may_share", "slices"]

@@ -130,6 +130,3 @@ def _known(rows: pa.Table, target: Target, memory: Remembered, ordering: Orderin
     return keys.append_column(SEQUENCE, sequence_of(rows, ordering.sequence)).append_column(
         DELETED_AT, rows[DELETED_AT].cast(_TIME)
     )
-
-
-__all__ = ["earlier_deletes", "held_deletes", "read_deletes", "write_deletes"]

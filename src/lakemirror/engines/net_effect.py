@@ -195,6 +195,3 @@ def _fold(
 def _buckets(size: int, memory: int) -> int:
     """The number of buckets, so that one takes about 1/32 of the memory: a fold needs several times its keys."""
     return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
-
-
-__all__ = ["Folded", "NetEffect", "combined", "fold", "fold_in_passes", "in_buckets", "only_live"]

@@ -61,6 +61,3 @@ def missing_row(work: RowWork, position: int) -> Rejected:
     file, row = place_of(work.changes, position)
     message = f"{file}, row {row}: {UNCHANGED} names columns, and there is no row with this key to take them from"
     return Rejected("partial-row-missing", message, file, row, UNCHANGED)
-
-
-__all__ = ["missing_row", "missing_rows", "newest_rows", "written_at"]

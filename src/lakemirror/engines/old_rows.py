@@ -54,6 +54,3 @@ def no_old_rows(shared: Shared) -> pa.Table:
     """No rows of the table, with the columns of `with_places`."""
     none = work_schema(shared.target, old_columns(shared)).empty_table()
     return with_places(shared, none, 0, np.zeros(0, np.int64))
-
-
-__all__ = ["no_old_rows", "old_columns", "sequence_of", "with_places"]

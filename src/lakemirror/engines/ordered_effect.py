@@ -125,6 +125,3 @@ def _bucket_by_bucket(
             its = changes.read(bucket)
             if its is not None:
                 yield _fold(pipeline, work, shared, its, old.read(bucket) or none)
-
-
-__all__ = ["ordered_effect"]

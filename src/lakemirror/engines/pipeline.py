@@ -387,6 +387,3 @@ class Pipeline(ABC):
 def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
     """The flags; None if all rows are inserted."""
     return None if flags is None or flags.all() else flags
-
-
-__all__ = ["Pipeline", "TooManyKeys"]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.sequence_order import sequence_ranks
@@ -85,12 +85,6 @@ def may_have_open(add: Action, target: Target) -> bool:
     """False if the statistics say that all versions of a file have an end."""
     nulls = _of_end(parse_statistics(add).get("nullCount"), target)
     return nulls is None or nulls != 0
-
-
-def may_have_closed(add: Action, target: Target) -> bool:
-    """False if the statistics say that no version of a file has an end."""
-    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
-    return nulls is None or nulls != record_count(add)
 
 
 def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
@@ -233,6 +227,3 @@ def _distinct(keys: pa.Table) -> pa.Table:
     """Each key once."""
     codes = key_codes(comparable(keys))
     return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))
-
-
-__all__ = ["ChangedVersions", "Look", "changed_versions", "may_have_closed", "may_have_open"]

@@ -261,8 +261,3 @@ def _result(
         older += actions
     paths = tuple(file.add["path"] for file in touched)
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)
-
-
-__all__ = [
-    "VersionBucket", "Written", "look_by", "look_here", "read_versions", "write_bucket", "write_feed", "write_versions",
-]  # fmt: skip

@@ -137,9 +137,3 @@ def of_target(operation: str, target: str, now: float, **more: Any) -> Execution
     """What happened to the Delta table at `target`, such as `Tables/sales/orders`."""
     schema, _, table = target.removeprefix("Tables/").rpartition("/")
     return Execution(round(now, 3), operation, schema, table, **more)
-
-
-__all__ = [
-    "CAPTURE", "COMPACT", "DROP_FEATURE", "FAIL", "REMOVE", "REPLICATING", "SNAPSHOTTING", "VACUUM", "Execution",
-    "of_apply", "of_error", "of_target", "parse_line", "without_credentials",
-]  # fmt: skip

@@ -255,6 +255,3 @@ def read_executions(storage: Storage, settings: Settings, table: str = "", since
     rows, spooled = read_both(storage, settings, since)
     found = rows_of(rows) + spooled
     return sorted((each for each in found if not table or each.name == table), key=lambda each: each.ended)
-
-
-__all__ = ["EVERY", "ExecutionLog", "Recording", "read_both", "read_executions", "record_once", "spool_folder"]

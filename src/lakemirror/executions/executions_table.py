@@ -254,6 +254,3 @@ def _by_table(work: RewriteWork) -> list[Action]:
 
 def _utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-__all__ = ["DAY", "EXECUTIONS", "append", "as_arrow", "carried", "read", "rows_of"]

@@ -87,6 +87,3 @@ def last_day(storage: Storage, settings: Settings, now: float) -> DayRows:
         found.column("ReplicatorBatchLatency").to_numpy(),
         pc.equal(found.column("OperationName"), FAIL).to_numpy(),
     )
-
-
-__all__ = ["BIN", "BINS", "DayRows", "last_day"]

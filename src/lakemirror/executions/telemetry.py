@@ -217,6 +217,3 @@ def _exporter() -> Any:
         if name in offered:
             return offered[name].load()()
     raise ImportError(f"no package offers the exporter {wanted}")
-
-
-__all__ = ["Sender", "configured", "wants_lineage", "wants_traces"]

@@ -35,6 +35,3 @@ def path_of(session: SparkSession, name: str) -> str:
         what = f"a table of the format {provider}" if location else "no table with files of its own"
         raise LakemirrorError("table-unreadable", f"{name} is {what}, not a Delta table", table=name)
     return re.sub("^file:/+", "/", location)  # as Spark shows it, nothing in it is encoded
-
-
-__all__ = ["path_of"]

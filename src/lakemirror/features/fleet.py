@@ -135,6 +135,3 @@ def check_report(path: Path) -> None:
         raise LakemirrorError("setting-invalid", f"--report {path}: a report is a .csv or a .json file")
     if not path.absolute().parent.is_dir():
         raise LakemirrorError("setting-invalid", f"--report {path}: there is no folder {path.absolute().parent}")
-
-
-__all__ = ["Outcome", "State", "act_on_each", "check_report", "chosen", "report", "summary"]

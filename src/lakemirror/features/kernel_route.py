@@ -163,6 +163,3 @@ def _actions(
     actions: list[Action] = [{"commitInfo": info}, *([metadata] if metadata else [])]
     actions += [{"remove": removed(add, now, data_change=False)} for add in files.values()]
     return actions + [{"add": {**add, "dataChange": False}} for add in adds]
-
-
-__all__ = ["files_with_traces", "rewrite"]

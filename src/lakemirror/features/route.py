@@ -96,6 +96,3 @@ def _reason_of(
     if isinstance(reason, Unreadable):
         raise LakemirrorError("table-unreadable", f"{source.path}: {reason.reason}", table=source.path)
     return reason
-
-
-__all__ = ["Route", "choose", "route_of"]

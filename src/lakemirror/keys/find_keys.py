@@ -191,6 +191,3 @@ def _without_indexed(
         result.pop(number, None)
         index.want(candidates[number], target)
     return sorted(left - set(large))
-
-
-__all__ = ["Numbered", "Search", "find_keys", "find_spilled", "rows_by_file", "search_files"]

@@ -168,16 +168,3 @@ def _is_orphan(path: Path) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-
-__all__ = [
-    "BUILDING",
-    "MOST_REMEMBERED",
-    "USED_LATELY",
-    "IndexFolder",
-    "data_file_identity",
-    "index_in",
-    "is_index",
-    "key_columns_text",
-    "name_of",
-]

@@ -388,6 +388,3 @@ def _verified(found: np.ndarray, add: Action, target: Target, wanted: WantedKeys
         if first < end:
             parts.append(np.asarray(look_up.find(group, target, wanted, version=version, footer=footer)))
     return np.concatenate(parts)
-
-
-__all__ = ["FEWEST_ROWS", "Each", "KeyIndex", "is_large"]

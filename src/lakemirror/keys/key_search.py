@@ -87,6 +87,3 @@ def _by_file(found: np.ndarray, files: int) -> list[np.ndarray]:
     ends = np.searchsorted(found[:, 0], np.arange(files), "right").tolist()
     rows = np.ascontiguousarray(found[:, 1])
     return [rows[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-__all__ = ["Unusable", "rows_in"]

@@ -348,19 +348,3 @@ def _relies_on_time(files: TableFiles) -> bool:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-__all__ = [
-    "AppliedFiles",
-    "ChangeFile",
-    "Constants",
-    "FolderFile",
-    "Readiness",
-    "TableFiles",
-    "Waiting",
-    "ambiguous",
-    "complete",
-    "footer_reader",
-    "ignored",
-    "partition_values",
-]

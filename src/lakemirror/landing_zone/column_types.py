@@ -268,6 +268,3 @@ def _nested_word(arrow_type: pa.DataType) -> str:
     if pa.types.is_map(arrow_type):
         return "map"
     return "struct" if pa.types.is_struct(arrow_type) else "list"
-
-
-__all__ = ["FileColumn", "arrow_type", "file_columns", "fits", "leaves", "note", "table_type", "widens"]

@@ -206,6 +206,3 @@ def _object(content: Mapping[str, Any], name: str, *, required: bool = False) ->
     if not isinstance(value, dict):
         raise ValueError(f"{name} is no object")
     return value
-
-
-__all__ = ["CutManifest", "CutManifests", "cut_number", "manifest_name", "parse_manifest", "until_cut"]

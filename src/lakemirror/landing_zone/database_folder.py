@@ -93,11 +93,3 @@ def databases_below(folder: Path) -> Iterator[Path]:
                 yield each
             else:
                 level.append(each)
-
-
-__all__ = [
-    "create_database",
-    "databases_below",
-    "is_database",
-    "missing_database",
-]

@@ -145,6 +145,3 @@ def _hour(found: dict[str, pa.Array]) -> pa.Array | pa.Scalar:
 def _two(text: pa.Array) -> pa.Array:
     """Two digits; `00` where an optional part is not there."""
     return pc.utf8_lpad(text, 2, "0")
-
-
-__all__ = ["DatePattern", "date_pattern"]

@@ -196,20 +196,3 @@ def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
             same = [same[0]._replace(message=f"{parted(same[0].message)[0]} (and {more} more like it)")]
         shown += same
     return shown
-
-
-__all__ = [
-    "EVENTS",
-    "EVENT_LASTS",
-    "REPORTED",
-    "Finding",
-    "Severity",
-    "Warned",
-    "capped",
-    "from_error",
-    "from_warning",
-    "lasting",
-    "parted",
-    "reported",
-    "summed_up",
-]

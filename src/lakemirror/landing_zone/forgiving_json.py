@@ -314,6 +314,3 @@ def shown(value: Any) -> str:
         return "a list"
     text = clean(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 100 else text[:99] + "…"
-
-
-__all__ = ["JsonError", "JsonObject", "Members", "clean", "file_name", "invalid", "is_text", "parse_json", "shown"]

@@ -286,17 +286,3 @@ def _derived(seed: str, place: str, applied: AppliedSoFar | None) -> str:
 
 def _warned(code: str, message: str, folder: TableFolder) -> Warned:
     return Warned(code, message, f"{folder.name.folder}/{MARKER}")
-
-
-__all__ = [
-    "AppliedSoFar",
-    "Identity",
-    "Kind",
-    "LastFile",
-    "Marker",
-    "decide",
-    "identify",
-    "marker_of",
-    "marker_place",
-    "parse_marker",
-]

@@ -45,6 +45,3 @@ def _matching(table: str, patterns: OptionPatterns) -> Iterator[tuple[str, str]]
 
 def _exactness(pattern: str) -> tuple[bool, int]:
     return "*" not in pattern, len(pattern.replace("*", ""))
-
-
-__all__ = ["OptionPatterns", "options_for"]

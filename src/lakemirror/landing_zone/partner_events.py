@@ -73,6 +73,3 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, (int, float, bool)) else ""
-
-
-__all__ = ["Partner", "parse_partner", "read_partner"]

@@ -302,6 +302,3 @@ class SeenFiles:
             since = now
             self._first_seen[entry.path] = (entry.etag, now)
         return min(settled, since + _STEADY)
-
-
-__all__ = ["Pending", "SeenFiles", "already_applied", "not_looked_into", "pending", "set_aside_numbers"]

@@ -23,8 +23,3 @@ ADDED_COLUMNS = frozenset(
     {OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT, DELETED, DELETED_AT, START_AT, END_AT}
 )
 """The columns that lakemirror adds to such tables; a source cannot have them there."""
-
-__all__ = [
-    "ADDED_COLUMNS", "APPLIED_AT", "CHANGE_FILE", "CHANGE_ROW", "DELETED", "DELETED_AT", "END_AT", "LEFT_OUT",
-    "NEVER_COLUMNS", "OPERATION", "ROW_MARKER", "SOURCE_TIME", "START_AT", "UNCHANGED",
-]  # fmt: skip

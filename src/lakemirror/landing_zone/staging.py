@@ -137,6 +137,3 @@ def _is_parquet(storage: Storage, entry: Entry) -> bool:
     with storage.open(entry.path) as file:
         head = file.read(len(_PARQUET))
     return head == _PARQUET[: len(head)]  # a killed process may have written none of it
-
-
-__all__ = ["STAGED", "Staging", "needs_staging", "sweep"]

@@ -180,20 +180,3 @@ def _history(members: Members) -> HistoryOptions:
     if track and mode != SCD2:
         raise members.wrong("track", list(track), f'has a meaning for the mode "{SCD2}" alone')
     return HistoryOptions(mode, name or "", track)
-
-
-__all__ = [
-    "CHANGES",
-    "CURRENT",
-    "HARD",
-    "IGNORE",
-    "LATE",
-    "NO_OPTIONS",
-    "OPTION_NAMES",
-    "SCD2",
-    "SOFT",
-    "HistoryOptions",
-    "TableOptions",
-    "as_declared",
-    "parse_options",
-]

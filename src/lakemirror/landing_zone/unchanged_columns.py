@@ -82,6 +82,3 @@ def _known_names(
         kept.append(json.dumps(chosen) if chosen and not why else None)
         whys.append(why)
     return kept, whys
-
-
-__all__ = ["read_unchanged"]

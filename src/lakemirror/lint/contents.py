@@ -365,6 +365,3 @@ def _is_nested(column: FileColumn) -> bool:
 def _line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-__all__ = ["Expected", "SeenColumns", "check_content", "check_delimited"]

@@ -356,6 +356,3 @@ def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, E
 
 def _relative(path: str, place: str) -> str:
     return path[len(place) + 1 :] if place and path.startswith(place) else path
-
-
-__all__ = ["check", "check_table"]

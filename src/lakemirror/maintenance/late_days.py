@@ -89,6 +89,3 @@ def _moment(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     return int(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp() * 1_000_000)
-
-
-__all__ = ["forget_old"]

@@ -103,6 +103,3 @@ def _remove(root: Place, version: int, names: dict[str, float]) -> int:
         else:
             removed += remove_unchanged(path, modified)
     return removed
-
-
-__all__ = ["is_first_look", "remove_leftovers"]

@@ -376,6 +376,3 @@ def _remove(files: Sequence[Place]) -> None:
     for path in files:
         with contextlib.suppress(OSError, LakemirrorError):
             path.unlink(missing_ok=True)
-
-
-__all__ = ["Applied", "commit", "make_table_folder", "run", "state_actions", "transactions"]

@@ -340,6 +340,3 @@ def _named(storage: Storage, name: str) -> TableName:
     if len(possible) == 1:
         return possible[0]
     return next((each for each in possible if storage.exists(each.folder)), possible[1])
-
-
-__all__ = ["Cut", "Cuts", "TableAtCut"]

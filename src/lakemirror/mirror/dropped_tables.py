@@ -363,18 +363,3 @@ def _machine() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return uuid.uuid4().hex
-
-
-__all__ = [
-    "DROPPED",
-    "MISSING",
-    "MOST_BYTES",
-    "NOTE",
-    "DroppedTables",
-    "Look",
-    "dropped",
-    "move_to_dropped",
-    "note_of",
-    "now",
-    "read_note",
-]

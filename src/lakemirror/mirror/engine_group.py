@@ -200,6 +200,3 @@ def owner_of(name: str, members: Iterable[str]) -> str:
 def status_of(id: str) -> str:
     """The file with the states of an engine's tables, as in `tables.json`."""
     return f"{FOLDER}/{id}{_STATES}"
-
-
-__all__ = ["BEAT", "FENCED", "FOLDER", "GONE", "SETTLES", "EngineGroup", "owner_of", "status_of"]

@@ -34,6 +34,3 @@ def _times(manifest: Manifest) -> dict[int, int]:
     return {manifest.last: manifest.modified} | {
         number: (last + after) * 1000 for number, after in earlier if after is not None
     }
-
-
-__all__ = ["known_times"]

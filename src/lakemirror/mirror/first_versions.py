@@ -67,6 +67,3 @@ def _starts(rows: pa.Table, sequence: tuple[str, ...], began: int, kind: pa.Data
         return values[0].cast(kind)
     parts = [part.cast(field.type) for part, field in zip(values, kind, strict=True)]
     return pa.StructArray.from_arrays(parts, fields=list(kind))
-
-
-__all__ = ["first_versions"]

@@ -77,6 +77,3 @@ def definition_etag(storage: Storage) -> str:
             raise LakemirrorError("definition-invalid", error.message) from error
         raise
     return entry.etag if entry else ""
-
-
-__all__ = ["FollowedSettings", "definition_etag"]

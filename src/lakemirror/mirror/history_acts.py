@@ -49,6 +49,3 @@ def _history_of(storage: Storage, path: str) -> str:
         mode, _, folder = found.history.partition(":") if found is not None else ("", "", "")
         return folder if mode != LATE else ""
     return ""
-
-
-__all__ = ["build_history", "drop_history"]

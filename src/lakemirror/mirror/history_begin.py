@@ -135,6 +135,3 @@ def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
     message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"
     notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)], _MOST_NOTES)
     return replace(first, notes=notes)
-
-
-__all__ = ["prepare"]

@@ -253,6 +253,3 @@ def _batches(adds: Sequence[Action], source: Target) -> Iterator[pa.RecordBatch]
     for add in adds:
         for rows in live_rows(add, source):
             yield from rows.to_batches()
-
-
-__all__ = ["Built", "build"]

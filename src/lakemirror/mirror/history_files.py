@@ -158,6 +158,3 @@ class HistoryFiles:
     def _incomplete(self, why: str) -> LakemirrorError:
         name = str(self._view.files.folder.name)
         return LakemirrorError("history-incomplete", f"{name}: {why}", table=name)
-
-
-__all__ = ["HistoryFiles", "Parts"]

@@ -223,6 +223,3 @@ GAP = "history-gap"
 
 AWAY = "Move that table away: its history begins again with the next change."
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
-
-
-__all__ = ["AWAY", "GAP", "HistoryObserver", "HistoryTable", "ahead_first", "alike", "named_tables", "warnings_of"]

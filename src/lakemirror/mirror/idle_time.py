@@ -94,6 +94,3 @@ class IdleTime:
         self._maintenance.stop()
         self._verification.stop()
         self._key_scan.stop()
-
-
-__all__ = ["IdleTime"]

@@ -363,6 +363,3 @@ def _table_of(folder: str) -> TableName | None:
 
 def _folders(zone: Zone) -> list[str]:
     return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
-
-
-__all__ = ["PATIENCE", "Runner", "Shared"]

@@ -366,6 +366,3 @@ class TableObserver:
 
 def _warned(view: View, warnings: list[Warned]) -> View:
     return replace(view, warnings=(*view.warnings, *warnings)) if warnings else view
-
-
-__all__ = ["TableObserver", "View"]

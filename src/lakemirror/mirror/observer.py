@@ -25,6 +25,3 @@ class Maintained(Protocol):
 
 def nobody(operation: str, target: str, seconds: float, rows: int, text: str = "") -> None:
     """Nobody is told of maintenance."""
-
-
-__all__ = ["Maintained", "Observer", "nobody"]

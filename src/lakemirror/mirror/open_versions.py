@@ -272,6 +272,3 @@ def _commit(
         delta.remove_written(place(path), snapshot, rows)
         raise
     delta.commit(path, snapshot, actions, durability=durability)
-
-
-__all__ = ["changed_moment", "end_dropped", "end_open", "open_versions_as"]

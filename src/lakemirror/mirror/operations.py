@@ -362,8 +362,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return ""
-
-
-__all__ = [
-    "NOTED", "Act", "folder_named", "note", "pause", "purge_deleted", "replay", "restore", "resume", "resync",
-]  # fmt: skip

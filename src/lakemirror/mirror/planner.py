@@ -372,21 +372,3 @@ def choice_of(preference: Preference, work: RowWork) -> Choice:
     if needs and choice.engine == LOCAL:
         raise LakemirrorError("spark-needed", f"{work.target.path}: {needs}, which only Spark can check")
     return choice
-
-
-__all__ = [
-    "HIGHEST_ID",
-    "AddedFile",
-    "ApplyPlan",
-    "Base",
-    "check_deletes",
-    "check_writable",
-    "choice_of",
-    "configuration_after",
-    "growth_of",
-    "metadata_after",
-    "plan",
-    "row_work",
-    "units_of",
-    "with_detection",
-]

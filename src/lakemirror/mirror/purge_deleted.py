@@ -112,6 +112,3 @@ def _without_own(before: Mapping[str, Any]) -> dict[str, Any]:
     configuration = {key: value for key, value in before["configuration"].items() if key != DELETES_PROPERTY}
     schema = to_delta(columns, before["schemaString"])
     return {**before, "schemaString": schema, "configuration": configuration}
-
-
-__all__ = ["Purged", "purge_deleted"]

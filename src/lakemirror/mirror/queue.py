@@ -181,6 +181,3 @@ def _has_started(thread: threading.Thread) -> bool:
         log.error("%s: %s", thread.name, error)
         return False
     return True
-
-
-__all__ = ["STEP", "ApplyQueue"]

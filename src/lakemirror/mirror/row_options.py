@@ -117,9 +117,3 @@ def _may_have_dead(snapshot: Snapshot) -> bool:
 def _has_times(add: Action, name: str) -> bool:
     rows, nulls = record_count(add), (parse_statistics(add).get("nullCount") or {}).get(name)
     return rows is None or nulls != rows
-
-
-__all__ = [
-    "DELETES_PROPERTY", "OPTIONS_PROPERTY", "OWN_COLUMNS", "OWN_NAMES", "RowOptions", "configuration_with",
-    "options_kept",
-]  # fmt: skip

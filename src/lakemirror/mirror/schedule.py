@@ -263,6 +263,3 @@ class Schedule:
 
 def _counting(tasks: Mapping[Task, float], now: float) -> int:
     return sum(until > now for until in tasks.values())
-
-
-__all__ = ["LOOKS", "STUCK", "YOUNG", "Again", "Lane", "Schedule", "Step", "Task"]

@@ -383,6 +383,3 @@ class Scheduler:
         """True for a table that is not listed, and not dropped either."""
         target = name.target(self._settings.default_schema)
         return target in self.dropped.missing or self.zone.is_unknown(target, self._settings.default_schema)
-
-
-__all__ = ["LONGEST_LOOK", "InQueue", "Scheduler"]

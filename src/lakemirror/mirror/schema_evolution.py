@@ -288,17 +288,3 @@ def _recorded(configuration: Mapping[str, str], held: Mapping[str, str]) -> dict
             return {}
     spelled = {name.lower(): stored for name, stored in held.items()}
     return {key: spelled.get(key.lower(), key) for key in json.loads(configuration.get(KEYS_PROPERTY, "[]"))}
-
-
-__all__ = [
-    "KEYS_PROPERTY",
-    "Rules",
-    "check_key_columns",
-    "evolve",
-    "evolved",
-    "key_properties",
-    "missing_key_columns",
-    "replaced_columns",
-    "stored_names",
-    "zone_reader",
-]

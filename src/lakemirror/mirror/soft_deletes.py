@@ -104,6 +104,3 @@ def _portions(snapshot: Snapshot) -> Iterator[Sequence[Action]]:
         files.append(add)
         size += int(add["size"])
     yield files
-
-
-__all__ = ["are_to_begin", "begin"]

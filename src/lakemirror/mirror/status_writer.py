@@ -179,6 +179,3 @@ class StatusWriter:
         if self._missed_since is None:
             self._missed_since = now
         return not self._has_folder or now - self._missed_since > _DELETED
-
-
-__all__ = ["StatusWriter"]

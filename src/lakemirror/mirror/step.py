@@ -388,6 +388,3 @@ def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None
     from lakemirror.mirror.cut_versions import oldest_needed
 
     return oldest_needed(storage, settings, table)
-
-
-__all__ = ["Begun", "Conflict", "Done", "Replicator"]

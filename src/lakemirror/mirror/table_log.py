@@ -305,18 +305,3 @@ def _described(version: int, info: Mapping[str, Any]) -> ForeignChange:
         time = datetime.datetime.fromtimestamp(moment / 1000, datetime.timezone.utc).isoformat(timespec="seconds")
     writer = str(info.get("engineInfo") or info.get("clientVersion") or "an unknown writer")
     return ForeignChange(version, str(info.get("operation") or "a commit without a name"), writer, time)
-
-
-__all__ = [
-    "HISTORY_PROPERTY",
-    "IDENTITY_PROPERTY",
-    "LATE_DAYS_PROPERTY",
-    "ForeignChange",
-    "LogCache",
-    "TableLog",
-    "Verdict",
-    "is_for_late_changes",
-    "judge",
-    "read_sequences",
-    "read_table_log",
-]

@@ -126,6 +126,3 @@ def _elsewhere(storage: Storage, name: TableName, target: str) -> Iterator[str]:
     folders = [path for path in sorted(listing.folders) if not path.startswith(f"{OWN}/")]
     paths += [path for path in folders if path.count("/") == 2 and path.endswith(f"/{name.table}")]
     yield from (path for path in paths if path != target and storage.exists(f"{path}/_delta_log"))
-
-
-__all__ = ["BETWEEN", "OWN", "check_no_table_around", "move_here", "tables_in", "tables_near", "was_filled_from"]

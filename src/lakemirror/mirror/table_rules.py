@@ -103,6 +103,3 @@ def column_rules(settings: Settings) -> Rules:
         settings.row_marker_misspelt == "column",
         settings.zoneless,
     )
-
-
-__all__ = ["TableRules", "allowed", "client_of", "column_rules", "concerns", "rules_of", "table_properties"]

@@ -306,21 +306,3 @@ def status_now(name: TableName, look: View, last: TableStatus | None, now: float
         error_file=last.error_file,
         error_hint=last.error_hint,
     )
-
-
-__all__ = [
-    "FAILED",
-    "FIRST_PAUSES",
-    "INITIALIZED",
-    "REPLICATING",
-    "RESEEDING",
-    "SNAPSHOTTING",
-    "STOPPED",
-    "Failure",
-    "LastApply",
-    "TableState",
-    "next_state",
-    "remembered",
-    "status_now",
-    "table_status",
-]

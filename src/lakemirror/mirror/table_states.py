@@ -127,6 +127,3 @@ class TableStates:
         if failure is not None and (before is None or str(before.error) != str(failure.error)):
             log.debug("%s: %s", name, failure.error)
             self.tell(lambda observer: observer.failed(name, failure.error))
-
-
-__all__ = ["TableStates"]

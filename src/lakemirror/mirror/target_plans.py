@@ -260,6 +260,3 @@ def _check_no_constraint(target: Target, table: HistoryTable) -> None:
             table=table.target,
             hint=f"Drop the constraint of {table.target}.",
         )
-
-
-__all__ = ["history_after", "history_metadata", "plan_history", "plan_targets", "view_of"]

@@ -71,6 +71,3 @@ class UnchangedTables:
         except LakemirrorError:
             return -1
         return entry.modified if entry is not None else -1
-
-
-__all__ = ["LASTS", "UnchangedTables"]

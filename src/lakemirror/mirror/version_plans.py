@@ -102,6 +102,3 @@ def with_versioning(
     )  # fmt: skip
     candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
-
-
-__all__ = ["SEQUENCE_PROPERTY", "TRACK_PROPERTY", "bounds", "configuration_of", "spelled", "with_versioning"]

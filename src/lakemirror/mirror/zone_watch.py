@@ -99,6 +99,3 @@ class ZoneWatch:
 
 def _name(database: Path) -> str:
     return os.fspath(database.absolute()).lstrip("/")
-
-
-__all__ = ["ZoneWatch"]

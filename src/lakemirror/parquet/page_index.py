@@ -186,6 +186,3 @@ def varints(data: npt.NDArray[np.uint8], count: int) -> tuple[Numbers, Numbers] 
         values[longer] = (values[longer] << 7) | (content[ends[longer] - byte - 1] & 127)
     ends -= row[:, None]
     return values, ends + 1
-
-
-__all__ = ["ChunkPages", "Numbers", "PagesOfFile", "ReadPieces", "has_page_index", "pages_of_file", "varints"]

@@ -209,6 +209,3 @@ def _taken(column: pa.ChunkedArray, at: Numbers) -> list[pa.Array]:
     if sum(map(len, found)) != len(at):
         raise ValueError("pages have fewer rows than they say")
     return found
-
-
-__all__ = ["Apart", "RowsOfGroup", "read_rows", "share_of_pages"]

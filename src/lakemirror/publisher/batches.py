@@ -183,6 +183,3 @@ def _read(folder: TableFolder, query: str) -> _Plan | None:
 
 def _write(folder: TableFolder, plan: _Plan) -> None:
     write_whole(folder, _plan_name(plan.query), json.dumps(asdict(plan)).encode())
-
-
-__all__ = ["Run", "abandon", "discard", "publish_batch", "publish_prepared"]

@@ -70,6 +70,3 @@ def _numbered(folder: TableFolder, manifest: CutManifest) -> int:
                     continue
     except OSError as error:
         raise LakemirrorError("storage-unavailable", f"{folder.path}: {error}") from error
-
-
-__all__ = ["PublishedCut", "write_cut"]

@@ -83,6 +83,3 @@ class DiskParts:
         for _ in range(self._on_disk):
             yield pickle.load(self._file)
         yield from self._parts
-
-
-__all__ = ["DiskParts", "DiskRows"]

@@ -388,5 +388,3 @@ _BASES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (Mapping, dict),
     ((list, tuple), list),
 )
-
-__all__ = ["MOST_DIGITS", "Refused", "cast_exactly", "column", "declared_column", "is_number"]

@@ -63,6 +63,3 @@ def _of_bytes(column: pa.Array) -> Any:
     weighted = np.frombuffer(data, np.uint8)[first:last] * (places * np.uint32(2) + np.uint32(1))
     sums = np.concatenate([np.zeros(1, np.uint32), np.cumsum(weighted, dtype=np.uint32)])[offsets - first]
     return (sums[1:] - sums[:-1]).astype(np.uint64)
-
-
-__all__ = ["part_numbers"]

@@ -164,6 +164,3 @@ def checked_name(name: str, what: str) -> str:
             hint="Give a name without / that does not begin with _ or a dot.",
         )
     return name
-
-
-__all__ = ["Landing", "checked_name"]

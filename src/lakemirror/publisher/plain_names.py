@@ -75,6 +75,3 @@ def _distinct(given: Sequence[str]) -> list[str]:
 
 def _is_refused(character: str) -> bool:
     return needs_mapping(character) or ord(character) < 32 or ord(character) == 127
-
-
-__all__ = ["KINDS_OF_NAMES", "plain_name", "readers_lost", "renamed"]

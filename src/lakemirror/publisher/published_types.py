@@ -82,6 +82,3 @@ class PublishedTypes:
         for schema in reversed(schemas):
             known = table_types.after(known, schema)
         return known
-
-
-__all__ = ["PublishedTypes"]

@@ -20,6 +20,3 @@ def converted_rows(
             rows += batch.num_rows
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-__all__ = ["converted_rows"]

@@ -105,6 +105,3 @@ class Sequence:
 
     def _gone(self) -> LakemirrorError:
         return LakemirrorError("publish-conflict", f"{self.folder.path.name}: the table folder was deleted meanwhile")
-
-
-__all__ = ["RESTING", "Sequence"]

@@ -353,6 +353,3 @@ def _record_batches(iterator: Iterator[Any], schema: Any) -> Iterator[pa.RecordB
     arrow = to_arrow_schema(schema)
     while chunk := list(itertools.islice(rest, _ROWS)):
         yield from pa.Table.from_pylist([row.asDict(recursive=True) for row in chunk], arrow).to_batches()
-
-
-__all__ = ["FILE", "ROW", "LakemirrorSource", "register"]

@@ -227,6 +227,3 @@ def _place(path: str) -> tuple[str, str, str]:
     if parts.scheme in ("https", "http"):
         return db, unquote(schema), unquote(table)
     return db or "/", schema, table
-
-
-__all__ = ["OPTIONS", "Target", "publish_each_batch", "store_options", "stream_id"]

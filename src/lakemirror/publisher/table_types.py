@@ -146,6 +146,3 @@ def _are_instants(given: pa.DataType, before: pa.DataType) -> bool:
 def _widens(before: pa.DataType, given: pa.DataType) -> bool:
     one, other = table_type(before), table_type(given)
     return one is not None and other is not None and widens(one, other)
-
-
-__all__ = ["NOTE", "after", "changed", "fitted", "in_type", "note", "read_note", "wider"]

@@ -360,6 +360,3 @@ def _without(names: Iterable[str], others: Iterable[str]) -> list[str]:
     """The names that are not among the others, in any case."""
     lower = {name.lower() for name in others}
     return [name for name in names if name.lower() not in lower]
-
-
-__all__ = ["Prepared", "Published", "TableForm", "TableWriter"]

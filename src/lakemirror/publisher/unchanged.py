@@ -96,6 +96,3 @@ def _check_markers(markers: pa.Array, lists: pa.Array, begin: int, table: str) -
 def _not_as_many(table: str, lists: int) -> LakemirrorError:
     message = f"{table}: unchanged has {lists} lists, and there are not as many rows"
     return LakemirrorError("input-invalid", message, hint="Give one list for all rows, or a list for each row.")
-
-
-__all__ = ["Unchanged", "with_unchanged"]

@@ -156,6 +156,3 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-__all__ = ["NAMES", "Certificate", "made_certificate", "tls_context"]

@@ -293,6 +293,3 @@ class _Engine:
     def _start_spark(self, settings: DatabaseSettings) -> SparkSession:
         self._spark = self._host.spark(delta=bool(settings.readers))
         return self._spark
-
-
-__all__ = ["ApplySeen", "EngineHost"]

@@ -217,5 +217,3 @@ def _allow_open_files() -> None:
 
 _quiet: Any = logging.getLogger("lakemirror.http")
 _quiet.setLevel(logging.CRITICAL)  # broken requests are the client's; what is ours is caught and logged by the service
-
-__all__ = ["HANDSHAKE", "MOST_HEADER_BYTES", "MOST_LINE", "Handler", "Listener"]

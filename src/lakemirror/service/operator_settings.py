@@ -79,6 +79,3 @@ def warnings_of(definition: Mapping[str, Any]) -> list[Warned]:
         for name in named_in_definition(definition)
         if OWNERS[name] == PROCESS
     ]
-
-
-__all__ = ["RETENTIONS", "WITHOUT_EFFECT", "OperatorSettings", "warnings_of"]

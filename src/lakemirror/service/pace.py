@@ -39,6 +39,3 @@ class Pace:
     @property
     def _is_small(self) -> bool:
         return self.size is not None and self.size <= self.limits.small_body
-
-
-__all__ = ["Pace"]

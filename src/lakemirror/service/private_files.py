@@ -99,6 +99,3 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             yield True
     finally:
         os.close(handle)
-
-
-__all__ = ["OWN_FOLDER", "locked", "own_folder", "read_json", "sync_folder", "write_json", "write_private"]

@@ -50,6 +50,3 @@ def decoded(raw: str) -> str:
         return unquote_to_bytes(raw.encode("utf-8", "surrogateescape")).decode("utf-8")
     except UnicodeError:
         raise Refused(400, "InvalidUri", "The address is not UTF-8.") from None
-
-
-__all__ = ["decoded", "query_of", "query_pairs", "raw_path_of", "split_target"]

@@ -14,6 +14,3 @@ class Refused(Exception):
         self.code = code
         self.message = message
         self.headers = dict(headers or {})
-
-
-__all__ = ["Refused"]

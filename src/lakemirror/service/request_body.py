@@ -107,6 +107,3 @@ def _incomplete() -> Refused:
 
 def _too_large(most: int) -> Refused:
     return _refused(413, TOO_LARGE, f"A body may have {most:,} bytes here.")
-
-
-__all__ = ["BodyChunks", "announced_length", "read_body"]

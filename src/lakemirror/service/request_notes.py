@@ -40,6 +40,3 @@ def notes() -> RequestNotes:
         return _NOTES.get()
     except LookupError:
         return begin_notes()
-
-
-__all__ = ["RequestNotes", "begin_notes", "notes"]

@@ -209,16 +209,3 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-__all__ = [
-    "DELETED",
-    "GONE",
-    "HARD_DELETED",
-    "KEPT",
-    "RootFolder",
-    "make_workspace",
-    "read_object",
-    "workspace_folders",
-    "write_object",
-]

@@ -145,7 +145,7 @@ class Service:
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging).handle,
+            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging, limits).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
@@ -340,6 +340,3 @@ def _refusal(request: web.BaseRequest, plane: str, error: Refused) -> web.Stream
     finish_headers(request, answer)
     answer.force_close()  # the body was not read
     return answer
-
-
-__all__ = ["Options", "Service", "plane_of"]

@@ -123,8 +123,3 @@ OPERATIONS = (
 )  # fmt: skip
 
 NOT_OFFERED = Operation("NotOffered", BLOB, "", (), "read", "")
-
-__all__ = [
-    "CONTAINER", "NOT_OFFERED", "OBJECT", "OPERATIONS", "PUBLISHES", "SERVICE", "STAGES", "Operation", "kind_of",
-    "operation_of",
-]  # fmt: skip

@@ -94,6 +94,3 @@ class CountingAuthenticator:
         caller = await self.inner.authenticate(request, target)
         self.under_way.enter_principals(caller.name, 429 if target is None else 503)
         return caller
-
-
-__all__ = ["CountingAuthenticator", "UnderWay"]

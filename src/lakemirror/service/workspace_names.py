@@ -33,6 +33,3 @@ def is_display_name(name: str) -> bool:
 def is_guid(text: str) -> bool:
     """True for a GUID in any case, without braces."""
     return _GUID.fullmatch(text.lower()) is not None
-
-
-__all__ = ["RESERVED", "is_display_name", "is_guid", "is_reserved", "is_workspace_name"]

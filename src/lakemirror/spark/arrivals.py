@@ -143,6 +143,3 @@ def _waits(status: DatabaseStatus) -> bool:
     if any(warned.code == MISSING for warned in status.warnings):
         return True
     return any(table.error_code or table.waiting_for or table.pending_files for table in status.tables)
-
-
-__all__ = ["Arrivals", "ArrivalsReader"]

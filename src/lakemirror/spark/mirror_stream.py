@@ -170,6 +170,3 @@ def _maintain(database: MirroredDatabase) -> None:
         known.retain(settings.retention_in_days)
         tables = [table for table in last_status(storage).tables if table.last_sync is not None]
         known.step(TableName(table.schema, table.table).target(settings.default_schema) for table in tables)
-
-
-__all__ = ["EVERY", "Pass", "mirror"]

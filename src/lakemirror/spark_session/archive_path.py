@@ -30,6 +30,3 @@ def archive_path(settings: ProcessSettings, java: Java, delta_jars: tuple[Path, 
     kind = f"delta{jars.DELTA_VERSION}" if delta_jars else "spark"
     name = f"java{java.version}-{kind}-{key}.jsa"
     return (jars.cache_folder(settings) / "archives").resolve() / name
-
-
-__all__ = ["archive_path", "find_archive"]

@@ -46,6 +46,3 @@ def check_listens(address: str) -> None:
             f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}",
             hint="Start the server, or fix its address: --master, spark_remote or SPARK_REMOTE.",
         ) from error
-
-
-__all__ = ["check_listens", "is_remote"]

@@ -26,6 +26,3 @@ def new_log_file(folder: Path) -> Path | None:
     except OSError:
         return None
     return folder / f"spark-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}.log"
-
-
-__all__ = ["LOG_DAYS", "new_log_file"]

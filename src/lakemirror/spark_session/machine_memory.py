@@ -55,6 +55,3 @@ def _text(path: Path) -> str:
         return path.read_text("ascii", "replace")
     except OSError:
         return ""
-
-
-__all__ = ["free_memory", "heap_bytes", "memory"]

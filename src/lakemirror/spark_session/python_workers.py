@@ -148,6 +148,3 @@ def _asker() -> Any:
 
 def _is_local(session: SparkSession) -> bool:
     return not is_remote(session) and _LOCAL.fullmatch(session.sparkContext.master or "") is not None
-
-
-__all__ = ["interpreter_for", "running"]

@@ -54,6 +54,3 @@ def local_folder(address: str) -> Path:
         message = f"{without_passwords(address, address)}: {what}"
         raise SetupError("address-unsupported", message)
     return Path(address)
-
-
-__all__ = ["is_store_address", "local_folder", "parse_address"]

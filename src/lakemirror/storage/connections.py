@@ -157,8 +157,3 @@ def _profile(config: Mapping[str, str]) -> Any:
     except ImportError:
         return None
     return Boto3CredentialProvider(Session())
-
-
-__all__ = [
-    "cache_on_disk", "forget_all", "give_only", "give_options", "given_options", "options_of", "store_at",
-]  # fmt: skip

@@ -125,6 +125,3 @@ def _head(name: str, data: bytes) -> bytes:
     found.update(b"\0")
     found.update(data)
     return _FORMAT + found.digest()
-
-
-__all__ = ["DiskCache"]

@@ -190,6 +190,3 @@ def file_system_of(path: Path) -> str:
     number = f"{os.major(device)}:{os.minor(device)}"
     found = [line for line in lines if line.split(" ", 3)[2] == number]
     return found[-1].partition(" - ")[2].split(" ", 1)[0] if found else ""
-
-
-__all__ = ["Changed", "FolderWatch", "NotWatched", "file_system_of", "not_watched", "open_watch"]

@@ -163,6 +163,3 @@ def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
                 return not_a_file(path, kind)
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return error
-
-
-__all__ = ["enter", "folder_of", "holding_folders", "kind_of", "not_a_file", "open_file", "open_folder"]

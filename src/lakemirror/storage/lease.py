@@ -109,6 +109,3 @@ def _holder_of(folder: Path) -> str:
     made = uuid.uuid4().hex
     put_over(name, made.encode(), durable=True)  # whole or not there: two empty names would be one holder
     return made
-
-
-__all__ = ["LAPSES", "RENEWED", "Lease"]

@@ -318,6 +318,3 @@ def _remove_folder(folder: int, name: str) -> None:
 
 def _unavailable(path: str, error: OSError) -> LakemirrorError:
     return LakemirrorError("storage-unavailable", f"{path or '.'}: {error.strerror or error}", file=path)
-
-
-__all__ = ["MOST_ENTRIES", "MOST_LEVELS", "LocalStorage", "copy_file", "list_by_folder"]

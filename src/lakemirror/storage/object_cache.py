@@ -140,6 +140,3 @@ class ObjectCache:
 
     def _name(self, key: str, tag: str) -> str:
         return json.dumps([self._root, key, tag])
-
-
-__all__ = ["ObjectCache"]

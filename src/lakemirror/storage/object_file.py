@@ -181,6 +181,3 @@ class ObjectFile(io.RawIOBase):
             message = f"{place} gave {len(data)} bytes where {size} were asked for"
             raise LakemirrorError("storage-unavailable", message, file=place)
         return data
-
-
-__all__ = ["ObjectFile"]

@@ -311,6 +311,3 @@ class ObjectStorage:
 
 def _tombstone(folder: str) -> str:
     return f"{folder}/_delta_log/{MOVING}"
-
-
-__all__ = ["ObjectStorage"]

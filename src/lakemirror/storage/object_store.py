@@ -386,6 +386,3 @@ def _is_folder_object(found: Any) -> bool:
     """True for an empty object by which other tools show a folder: obstore cuts the slash at the end of its key."""
     name = found["path"].rpartition("/")[2]
     return not found["size"] and ("." not in name or name.endswith(".schema"))
-
-
-__all__ = ["ObjectStore"]

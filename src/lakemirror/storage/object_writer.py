@@ -74,6 +74,3 @@ class ObjectWriter:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close() if kind is None else self.abort()
-
-
-__all__ = ["PART", "ObjectWriter"]

@@ -104,16 +104,3 @@ def _head(path: Path, size: int) -> bytes | None:
         with os.fdopen(handle, "rb") as file:
             return file.read(size) if stat.S_ISREG(os.fstat(handle).st_mode) else None
     return None
-
-
-__all__ = [
-    "MARK",
-    "SPILLED",
-    "begins_with",
-    "entries",
-    "is_folder",
-    "is_own_file",
-    "remove_own_file",
-    "remove_work_folder",
-    "work_folder",
-]

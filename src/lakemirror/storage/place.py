@@ -233,10 +233,3 @@ def storage_errors(path: object) -> Iterator[None]:
 def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
     """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
     return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
-
-
-__all__ = [
-    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folder_id", "folder_ids",
-    "folders_in", "local_path", "names_in", "opened", "place", "read_pieces", "relative_to", "requests_sent",
-    "served_files", "storage_errors", "storage_of", "storage_unavailable", "written_here",
-]  # fmt: skip

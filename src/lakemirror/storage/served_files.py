@@ -123,7 +123,3 @@ def now_ns() -> int:
 
 _clock = threading.Lock()
 _last_ns = 0
-
-__all__ = [
-    "ANY", "PIECE", "Changed", "Expected", "Found", "ServedFile", "ServedFiles", "ServedNames", "now_ns",
-]  # fmt: skip

@@ -270,6 +270,3 @@ def _rename_across(source: Path, folder: int, name: str) -> None:
     finally:
         os.close(target)
     source.unlink()
-
-
-__all__ = ["ServedFolder", "copy_into"]

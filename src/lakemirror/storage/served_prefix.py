@@ -234,5 +234,3 @@ def found_of(entry: Entry) -> Found:
 
 
 _FOLDER = Found(True, 0, "0x0", 0)
-
-__all__ = ["FOLDER_MARK", "ServedPrefix"]

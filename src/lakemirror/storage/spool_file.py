@@ -187,6 +187,3 @@ def _head(data: bytes) -> tuple[str, int, int]:
 def _complete_lines(data: bytes, begin: int) -> list[bytes]:
     """The lines from `begin` on, without one that is not written to its end."""
     return data[begin:].split(b"\n")[:-1]
-
-
-__all__ = ["MOST_BYTES", "SpoolFile", "SpoolFolder"]

@@ -191,9 +191,3 @@ class Storage(Protocol):
 def seconds_since(modified: int, now: float | None = None) -> float:
     """The age in seconds of a modified time in nanoseconds."""
     return (time.time() if now is None else now) - modified / 1e9
-
-
-__all__ = [
-    "DISK", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage",
-    "seconds_since",
-]  # fmt: skip

@@ -45,6 +45,3 @@ def store_failure(verb: str, root: str, key: str, error: BaseException) -> Excep
 def missing(place: str) -> FileNotFoundError:
     """The error of an object that is not there, by its address."""
     return FileNotFoundError(errno.ENOENT, "No such object", place)
-
-
-__all__ = ["missing", "store_failure"]

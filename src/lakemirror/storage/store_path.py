@@ -80,6 +80,3 @@ class StorePath:
 
     def unlink(self, missing_ok: bool = True) -> None:
         self.store.delete([self.key])
-
-
-__all__ = ["StorePath"]

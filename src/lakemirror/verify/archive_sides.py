@@ -251,6 +251,3 @@ class _KeyBuckets:
 
     def _path(self, number: int) -> Path:
         return Path(self._folder.name) / str(number)
-
-
-__all__ = ["NAME", "Archive", "archive_side"]

@@ -232,20 +232,3 @@ def _times(events: _Events, meaning: Meaning, points: Numbers) -> pa.Array:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-__all__ = [
-    "DELETED",
-    "DELETED_AT",
-    "END_AT",
-    "IGNORE",
-    "MARK",
-    "PLACE",
-    "SOFT",
-    "START_AT",
-    "TIME",
-    "Meaning",
-    "current_rows",
-    "version_rows",
-    "with_left_out",
-]  # fmt: skip

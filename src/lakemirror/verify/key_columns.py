@@ -46,6 +46,3 @@ def check_key_columns(state: Replay, table: str) -> list[Finding]:
 def _stored(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The name of each column in the data files, by its name in lower case."""
     return {column.name.lower(): column.physical for column in table_columns(metadata)} if metadata else {}
-
-
-__all__ = ["check_key_columns"]

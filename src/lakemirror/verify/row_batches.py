@@ -29,6 +29,3 @@ def all_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
     """All rows of a file in their order."""
     for group in range(file.num_row_groups):
         yield from row_batches(file, group)
-
-
-__all__ = ["all_batches", "parquet_file", "row_batches"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.vectors import read_vector
 
-from lakemirror.delta.deletion_vectors import _B85, _MAGIC, _Z85, bitmap, read_vector, vector_path, write_vectors
+from lakemirror.delta.deletion_vectors import _B85, _MAGIC, _Z85, bitmap, vector_path, write_vectors
 
 ROWS = bitmap(pa.array([3, 4, 7, 11, 18, 29], pa.int64()))
 

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put
+from tests.vectors import read_vector
 
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta import commit as direct_commit
 from lakemirror.delta import log as delta_log
 from lakemirror.delta.checkpoint import clean_up_log
 from lakemirror.delta.checksum import next_checksum
-from lakemirror.delta.deletion_vectors import bitmap, read_vector, vector_path, write_vectors
+from lakemirror.delta.deletion_vectors import bitmap, vector_path, write_vectors
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import from_delta
 from lakemirror.engines.kernels import add_files as adoption

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, folder, put
 from tests.rounds import rounds
+from tests.vectors import read_vector
 
 from lakemirror import LakemirrorError, MirroredDatabase
-from lakemirror.delta.deletion_vectors import read_vector, vector_path, write_vectors
+from lakemirror.delta.deletion_vectors import vector_path, write_vectors
 from lakemirror.delta.log import read_snapshot
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import KINDS, Report, verify_database

@@ -89,6 +89,3 @@ def _left_out(names: pa.Array | pa.ChunkedArray) -> pa.Array:
     encoded = whole.dictionary_encode()
     lists = [json.loads(text) for text in encoded.dictionary.to_pylist()]
     return pa.array(lists, _LISTS).take(encoded.indices)
-
-
-__all__ = ["changed_of", "logged", "operations_of", "origin_of"]

@@ -91,6 +91,3 @@ def _taken(column: pa.ChunkedArray, numbers: np.ndarray) -> pa.Array:
 
 def _as_bool(values: pa.Array) -> np.ndarray:
     return np.asarray(values.cast(pa.uint8())).astype(bool)
-
-
-__all__ = ["equal_rows", "equal_values"]

@@ -232,6 +232,3 @@ def _places(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 def _all(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, np.int64)])
-
-
-__all__ = ["NO_FILLS", "Fill", "FillRequest", "Fills", "ReadGiven", "ReadOld", "read_fills"]

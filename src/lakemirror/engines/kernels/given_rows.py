@@ -151,6 +151,3 @@ def _texts(footer: pq.FileMetaData) -> list[str]:
         if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0
         and all(group.column(leaf).has_dictionary_page for group in groups)
     ]  # fmt: skip
-
-
-__all__ = ["Given", "given_rows", "kept_pages"]

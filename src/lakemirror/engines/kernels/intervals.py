@@ -218,6 +218,3 @@ def _unchanged(
     found = np.full(len(rows), -1)
     found[may[equal]] = its[equal]
     return found
-
-
-__all__ = ["OPEN", "Events", "Intervals", "Known", "Points", "Same", "fold_intervals", "points_in_order"]

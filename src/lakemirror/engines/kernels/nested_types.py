@@ -153,15 +153,3 @@ def _leaves_of(above: Leaf, kind: Any, *, with_ids: bool) -> Iterator[Leaf]:
             yield from _leaves_of(Leaf(path, "", (*above.logical, field["name"])), field["type"], with_ids=with_ids)
     else:
         yield above._replace(type=json.dumps(kind))
-
-
-__all__ = [
-    "Leaf",
-    "arrow_type",
-    "by_path",
-    "indexed_leaves",
-    "leaves_of",
-    "parquet_paths",
-    "stored_name",
-    "stored_type",
-]

@@ -95,6 +95,3 @@ def find_name(names: Sequence[str], wanted: str) -> str | None:
         return wanted
     same = [name for name in names if name.lower() == wanted.lower()]
     return same[0] if len(same) == 1 else None
-
-
-__all__ = ["Field", "as_type", "field_of", "find_name", "shaped"]

@@ -285,6 +285,3 @@ def _buried(chosen: _Chosen, at: np.ndarray, remembered: pa.Table | None) -> pa.
     order = np.argsort(at[index])
     since = remembered[DELETED_AT].take(whole_numbers(number[order])).combine_chunks()
     return pa.table({ROW: whole_numbers(at[index][order]), DELETED_AT: since})
-
-
-__all__ = ["FoldedKeys", "fold_ordered", "value_columns"]

@@ -91,6 +91,3 @@ def _null_sequence(ordering: Ordering, unit: ChangeUnit, rows: pa.RecordBatch, f
     place = first_row + row + 1
     message = f"{unit.name}, row {place}: column {name!r} is NULL, and it is the sequence of this table"
     return Rejected("sequence-null", message, unit.name, place, name)
-
-
-__all__ = ["Decoded", "needs_time", "with_options"]

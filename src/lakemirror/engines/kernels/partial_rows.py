@@ -121,9 +121,3 @@ def with_keys(firsts: pa.Table, old: pa.Table) -> pa.Table:
     hits = np.flatnonzero(first[held] >= 0)
     found = old.select([FILE, ROW]).take(whole_numbers(hits))
     return pa.table({FIRST: whole_numbers(first[held][hits]), FILE: found[FILE], ROW: found[ROW]})
-
-
-__all__ = [
-    "FIRST", "IN_TABLE", "NOWHERE", "PartialRows", "may_name", "partial_rows",
-    "together", "with_keys", "without_named",
-]  # fmt: skip

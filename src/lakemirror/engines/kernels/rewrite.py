@@ -203,6 +203,3 @@ def _fits(held: pa.DataType, kind: pa.DataType) -> bool:
         whole = pa.types.is_decimal128(held) and held.precision - held.scale <= kind.precision - kind.scale
         return bool(whole and held.scale <= kind.scale)
     return False
-
-
-__all__ = ["Unreadable", "rewrite_file", "unsupported_file"]

@@ -107,6 +107,3 @@ def _next(value: pa.Scalar) -> Any:
     if isinstance(found, date):
         return found + timedelta(days=1)
     return found + 1
-
-
-__all__ = ["highest_before", "next_value", "sequence_ranks"]

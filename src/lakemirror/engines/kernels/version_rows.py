@@ -244,6 +244,3 @@ def plain_columns(rows: pa.Table) -> pa.Table:
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(index, field.name, rows.column(index).cast(field.type.value_type))
     return rows
-
-
-__all__ = ["Changed", "VersionRows", "bounds_of", "fold_versions", "key_values", "plain_columns", "sequence_of"]

@@ -374,18 +374,3 @@ def _plain(values: pa.Array) -> pa.Array:
 
 def _as_long(values: pa.Array, rows: int) -> pa.Array:
     return values if len(values) == rows else pa.repeat(values[0], rows)
-
-
-__all__ = [
-    "CALENDAR",
-    "CHANGE_TYPE",
-    "ROWS_A_FILE",
-    "ROWS_A_GROUP",
-    "SIZES",
-    "ConstraintViolated",
-    "FileSizes",
-    "file_count",
-    "file_schema",
-    "write_change_feed",
-    "write_rows",
-]

@@ -232,6 +232,3 @@ def _parsed_type(name: str, kind: str, form: DelimitedFormat) -> pa.DataType:
     """The type in which Arrow parses a column: a number's where it reads the text as the contract does, else text."""
     plain = name == ROW_MARKER or (form.decimal_separator == "." and not form.thousands_separator)
     return arrow_type(kind) if plain and is_number(kind) and not kind.startswith("decimal") else pa.string()
-
-
-__all__ = ["TextDoubts", "convert", "header_names", "line_of", "read_columns"]

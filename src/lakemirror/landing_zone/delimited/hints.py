@@ -99,6 +99,3 @@ def _pattern_of(text: str, with_time: bool) -> str:
 
 def _shown(separator: str) -> str:
     return "\\t" if separator == "\t" else separator
-
-
-__all__ = ["hint_for_encoding", "hint_for_name", "hint_for_separator", "hint_for_value", "separator_line"]

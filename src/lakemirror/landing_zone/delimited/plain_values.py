@@ -146,5 +146,3 @@ _LOOKS = (
         'times: timestampFormat "d/M/yyyy H:mm[:ss]" or "M/d/yyyy h:mm[:ss] a"',
     ),
 )
-
-__all__ = ["converted_as_written", "is_number", "looks_like"]

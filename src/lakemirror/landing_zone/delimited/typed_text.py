@@ -76,6 +76,3 @@ def _left_out(texts: pa.Array) -> dict[str, np.ndarray]:
             lower = name.lower()
             rows[lower] = rows.get(lower, np.zeros(len(codes), bool)) | (codes == code)
     return rows
-
-
-__all__ = ["TypedText"]

@@ -60,6 +60,3 @@ class CaptureOptions:
         database = re.sub(r"[^a-z0-9_]", "_", urlsplit(self.source).path.strip("/").lower())
         own = () if self.name == DEFAULT_NAME else (self.name,)
         return "_".join(part for part in (DEFAULT_NAME, *own, database) if part)[:63]
-
-
-__all__ = ["AFTER_DDL", "DEFAULT_NAME", "CaptureOptions"]

@@ -220,23 +220,3 @@ def read_zone_state(folder: TableFolder) -> dict[str, Any] | None:
         said = json.loads(file.read())
         return said if isinstance(said, dict) and isinstance(said.get("position"), int) else None
     return None
-
-
-__all__ = [
-    "FOOTER",
-    "LOADING",
-    "STATE_FILE",
-    "STOPPED",
-    "STREAMING",
-    "WAITING",
-    "CaptureState",
-    "FilePosition",
-    "Newest",
-    "Position",
-    "TableState",
-    "newest_position",
-    "read_state",
-    "read_zone_state",
-    "stopped",
-    "write_state",
-]

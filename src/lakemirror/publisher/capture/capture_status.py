@@ -68,6 +68,3 @@ def _seconds_behind(said: Mapping[str, Any], slot: SlotView) -> float:
         return 0.0
     committed = float(said.get("committed") or 0) or float(said.get("time") or 0)
     return round(max(time.time() - committed, 0.0), 3)
-
-
-__all__ = ["SlotView", "capture_status"]

@@ -121,6 +121,3 @@ class CapturedTables:
                 yield table.key, table.state or TableState("", "", LOADING)
         for key, error in self.refused.items():
             yield key, stopped(TableState("", "", STOPPED), error)
-
-
-__all__ = ["CapturedTable", "CapturedTables"]

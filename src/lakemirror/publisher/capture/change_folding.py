@@ -207,6 +207,3 @@ def _unchanged(masks: dict[str, Any], count: int) -> tuple[tuple[str, ...] | Non
         for place in pc.indices_nonzero(mask).to_pylist():
             names[place] = (*(names[place] or ()), name)
     return tuple(names)
-
-
-__all__ = ["UNSENT", "Column", "Folded", "TableShape", "fold_events", "with_reselected"]

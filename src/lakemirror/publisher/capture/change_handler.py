@@ -237,6 +237,3 @@ def _waits() -> Iterator[float]:
     yield from _WAITS
     while True:
         yield _WAITS[-1]
-
-
-__all__ = ["ChangeHandler", "Exchanged", "RowsExchanged"]

@@ -370,6 +370,3 @@ def _run_until(stream: Stream, ended: Callable[[], bool]) -> None:
         thread.join(0.2)
     if failures:
         raise failures[0]
-
-
-__all__ = ["Capture"]

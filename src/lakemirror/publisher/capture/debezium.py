@@ -264,6 +264,3 @@ def _causes(message: Any, error: Any) -> str:
         error = error.getCause()
     said = None if error is None else error.getMessage()
     return str(said or message or error or "no reason was given").strip().splitlines()[0]
-
-
-__all__ = ["DebeziumStream", "Group", "event_columns", "use_java"]

@@ -137,17 +137,3 @@ def _in_schema(value: Any, kind: pa.DataType) -> Any:
 
 def _struct(column: pa.ChunkedArray) -> pa.StructArray:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-__all__ = [
-    "CREATE",
-    "DELETE",
-    "READ",
-    "TRUNCATE",
-    "UPDATE",
-    "Ended",
-    "EventColumn",
-    "TableEvents",
-    "read_ended",
-    "read_events",
-]

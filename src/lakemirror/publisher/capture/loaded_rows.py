@@ -48,6 +48,3 @@ def in_files(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
     while pending is not None:
         yield pa.RecordBatchReader.from_batches(schema, part())
-
-
-__all__ = ["FILE_BYTES", "Publish", "Stopped", "Tell", "converted", "in_files"]

@@ -108,6 +108,3 @@ def _joined(parts: list[TableEvents]) -> list[TableEvents]:
         if part is not None:
             run.append(part)
     return joined
-
-
-__all__ = ["PendingChanges", "Table"]

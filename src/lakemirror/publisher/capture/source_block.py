@@ -31,6 +31,3 @@ def wait_until_free(is_free: Callable[[], bool], stop: threading.Event, why: str
     while not is_free():
         if time.monotonic() > end or stop.wait(0.2):
             raise LakemirrorError("capture-taken", why)
-
-
-__all__ = ["SourceBlock", "wait_until_free"]

@@ -75,6 +75,3 @@ class SourceCuts:
             return None
         self._due, self._position = time.monotonic() + self._every, committed
         return cut.number
-
-
-__all__ = ["EVERY", "SourceCuts"]

@@ -50,6 +50,3 @@ def shown(text: str, options: CaptureOptions) -> str:
     for secret in (options.password, *(os.environ.get(name, "") for name in _VARIABLES)):
         found = found.replace(secret, SHOWN) if secret else found
     return found
-
-
-__all__ = ["driver", "failing", "shown"]

@@ -65,6 +65,3 @@ class SourceForm:
         ):
             return "its partitions changed"
         return ""
-
-
-__all__ = ["SourceForm"]

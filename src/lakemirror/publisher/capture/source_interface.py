@@ -118,6 +118,3 @@ def position_lost(why: str, tables: int) -> LakemirrorError:
     return LakemirrorError(
         "capture-position-lost", f"the changes of {tables} tables cannot be followed any more: {why}"
     )
-
-
-__all__ = ["Log", "Reached", "Snapshot", "Source", "Step", "Stream", "position_lost"]

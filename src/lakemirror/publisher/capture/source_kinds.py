@@ -71,6 +71,3 @@ def _scheme(options: CaptureOptions) -> str:
             hint="Give postgresql://USER@HOST/DATABASE, mariadb://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE.",
         )
     return scheme
-
-
-__all__ = ["check", "give_back", "needs_java", "open_source", "view"]

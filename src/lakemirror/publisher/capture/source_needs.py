@@ -15,6 +15,3 @@ class Need:
     statement: str
     table: str = ""
     is_advice: bool = False
-
-
-__all__ = ["Need"]

@@ -31,6 +31,3 @@ class Pulse:
         if due:
             self._look = time.monotonic()
         return due
-
-
-__all__ = ["HEARTBEAT", "Pulse"]

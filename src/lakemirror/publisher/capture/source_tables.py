@@ -87,6 +87,3 @@ def is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -
     """True if the options name the table."""
     named = (schema, name, qualified)
     return matches(*named, options.tables) and not matches(*named, options.exclude)
-
-
-__all__ = ["Conversion", "SourceColumn", "SourceTable", "ValueOptions", "is_wanted", "value_options"]

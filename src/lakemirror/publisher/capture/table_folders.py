@@ -69,6 +69,3 @@ def _met(named: str, folder: TableName, other: str | None) -> TableError | None:
 def _error(named: str, why: str, instead: str) -> TableError:
     hint = f"Give it another name: --rename {named}=NAME"
     return TableError("capture-table-name", f"{named}: {why}", hint=f"{instead or hint}.", table=named)
-
-
-__all__ = ["matches", "table_folders"]

@@ -97,6 +97,3 @@ def _strange(columns: tuple[EventColumn, ...], types: Mapping[str, tuple[str, bo
 def _changed(table: CapturedTable, column: str, why: str) -> TableError:
     where = f"column {column} " if column else ""
     return TableError(SCHEMA_CHANGED, f"{table.name}: {where}{why}", table=table.name, column=column or None)
-
-
-__all__ = ["SCHEMA_CHANGED", "TableShapes"]

@@ -202,6 +202,3 @@ def _at_truncate(events: pa.Table, place: int, at: FilePosition) -> FilePosition
     lsn = events["commit" if at.final else "lsn"][place].as_py()
     last = Position(lsn, events["order"][place].as_py())
     return replace(at, last=last, transaction=number, final=at.final and behind != [number])
-
-
-__all__ = ["Found", "Origin", "Shape", "TableStream"]

@@ -44,6 +44,3 @@ def value_error(table: str, column: Column, key: str, bad: BadValue) -> TableErr
 
 def _is_infinite(bad: BadValue) -> bool:
     return bad.why in (INFINITE, ZERO) or bad.text in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity")
-
-
-__all__ = ["INFINITE", "ZERO", "value_error"]

@@ -48,6 +48,3 @@ def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
         except pa.ArrowInvalid:
             return place
     return 0
-
-
-__all__ = ["cast", "each"]

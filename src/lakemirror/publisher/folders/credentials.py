@@ -98,6 +98,3 @@ def _asked_for(principal: Mapping[str, str], origin: str, post: Post) -> tuple[s
     except (ValueError, KeyError, TypeError):
         reason = f"status {status}"
     raise LakemirrorError("credential-invalid", f"{authority} gives no token: {reason}")
-
-
-__all__ = ["SCOPE", "VARIABLE", "Credential", "TokenCredential", "Tokens"]

@@ -245,6 +245,3 @@ def _is_loopback(host: str) -> bool:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
-
-
-__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint", "FilePart"]

@@ -222,6 +222,3 @@ class _RemoteFile(io.RawIOBase):
         if answer.status not in (200, 206, 416):
             raise self._endpoint.refusal(answer, self._path)
         return answer
-
-
-__all__ = ["EndpointFolder"]

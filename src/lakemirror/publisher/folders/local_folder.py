@@ -200,6 +200,3 @@ def _same_file(handle: int, path: Path) -> bool:
         return False
     opened = os.fstat(handle)
     return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
-
-
-__all__ = ["LocalFolder", "remove_empty", "sync_folder"]

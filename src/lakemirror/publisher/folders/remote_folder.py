@@ -160,6 +160,3 @@ class RemoteFolder(TableFolder, ABC):
         left = [f"{KEPT}/{name}" for name, modified in self._uploads() if IS_TEMPORARY(name) and modified < before]
         if left:
             self._remove(*left)
-
-
-__all__ = ["KEPT", "RemoteFolder"]

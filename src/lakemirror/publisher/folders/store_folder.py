@@ -91,6 +91,3 @@ class StoreFolder(RemoteFolder):
 
     def _key(self, path: str) -> str:
         return (self._database / path).key
-
-
-__all__ = ["StoreFolder"]

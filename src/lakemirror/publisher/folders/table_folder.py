@@ -114,14 +114,3 @@ def write_whole(
         folder.replace(staged, name, new=new)
     finally:
         staged.unlink(missing_ok=True)
-
-
-__all__ = [
-    "ABANDONED_SECONDS",
-    "DROPPED_PREFIX",
-    "IS_DROPPED",
-    "IS_TEMPORARY",
-    "TEMPORARY_PREFIX",
-    "TableFolder",
-    "write_whole",
-]

@@ -186,5 +186,3 @@ _OPTIONS = {
     "columnSeparator": "--delimiter",
     "encoding": "--encoding",
 }
-
-__all__ = ["read_csv"]

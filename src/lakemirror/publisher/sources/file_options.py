@@ -65,6 +65,3 @@ class FileOptions:
             "\n", self.delimiter or delimiter, escape="", encoding=self.encoding or "UTF-8", decimal_separator=decimal,
             thousands_separator=self.thousands, date_format=self.date_format, timestamp_format=self.timestamp_format,
         )  # fmt: skip
-
-
-__all__ = ["FORMATS", "FileOptions"]

@@ -267,6 +267,3 @@ def _seekable(stream: IO[bytes]) -> Any:
     shutil.copyfileobj(stream, kept, 1 << 20)
     kept.seek(0)
     return kept
-
-
-__all__ = ["MODES", "checked_mode", "known_types", "publish_files", "publish_rows", "read_file"]

@@ -295,5 +295,3 @@ _BETWEEN_LINES = f',"{_NO_LINE}",'
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=str.encode, parse_int=str.encode, parse_constant=str.encode
 )  # fmt: skip
-
-__all__ = ["read_json_lines"]

@@ -103,9 +103,3 @@ def cast_or_none(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return texts.cast(kind)
     except pa.ArrowException:
         return None
-
-
-__all__ = [
-    "SURE_DIGITS", "are_decimals", "cast_or_none", "earlier", "first_inexact", "first_not", "first_strange",
-    "plain_numbers", "without_exponents",
-]  # fmt: skip

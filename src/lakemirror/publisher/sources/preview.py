@@ -82,6 +82,3 @@ def _previewed(
         if name in kinds or pa.types.is_null(kind)
     ]
     return Preview(source, tuple(columns), count)
-
-
-__all__ = ["Preview", "preview_files", "preview_sql"]

@@ -335,6 +335,3 @@ def _failing(driver: Any) -> Iterator[None]:
         raise
     except (driver.Error, getattr(driver, "Warning", driver.Error), OSError, pa.ArrowException) as error:
         raise LakemirrorError("sql-failed", str(error).strip()) from error
-
-
-__all__ = ["SourceDatabase", "connected"]

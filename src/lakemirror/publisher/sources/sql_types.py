@@ -216,8 +216,3 @@ _TEXTS: Mapping[str, str] = {
     "interval": "an ISO 8601 duration such as P1DT2H",
     "timetz": "HH:MM:SS with its offset",
 }
-
-__all__ = [
-    "INFINITE", "Digits", "ReadAs", "decided", "duckdb_columns", "postgres_columns", "precision_of", "quoted", "select",
-    "sqlite_columns", "sqlite_type",
-]  # fmt: skip

@@ -362,5 +362,3 @@ _REASONS = (
     (r"-0(\.0+)?", "a negative zero"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*", "times of several forms or with an offset"),
 )
-
-__all__ = ["Choice", "Guess", "KnownTypes", "first_lost", "hint_for_another_type", "shown"]

@@ -242,6 +242,3 @@ def _fits(cell: Any, kind: pa.DataType) -> bool:
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError):
         return False
     return True
-
-
-__all__ = ["read_workbook"]

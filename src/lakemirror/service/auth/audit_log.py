@@ -51,6 +51,3 @@ class AuditLog:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         self._size = os.fstat(self._handle).st_size
-
-
-__all__ = ["AuditLog"]

@@ -28,6 +28,3 @@ class FailureLimit:
         """True where the address has failed more than MOST times within the last WINDOW seconds."""
         recent = self._failures.get(address)
         return recent is not None and len(recent) > MOST and self._clock() - recent[0] < WINDOW
-
-
-__all__ = ["MOST", "WINDOW", "FailureLimit"]

@@ -260,5 +260,3 @@ def _text(data: bytes) -> str:
 
 
 _NOBODY: Mapping[str, Any] = {"salt": _text(bytes(16)), "hash": _text(bytes(32)), **_COST}
-
-__all__ = ["ROLES", "Issued", "Principal", "Principals", "fits", "hashed", "parse_roles"]

@@ -57,6 +57,3 @@ def _resource(target: str, account: str) -> str:
         values.setdefault(name.lower(), []).append(value)
     lines = [f"/{account}{raw_path_of(target)}"]
     return "\n".join([*lines, *(f"{name}:{','.join(sorted(values[name]))}" for name in sorted(values))])
-
-
-__all__ = ["SKEW", "is_signed", "signature", "string_to_sign"]

@@ -172,6 +172,3 @@ def _error(error: str, message: str, number: int = 900144) -> dict[str, Any]:
         "error_codes": [number],
         "correlation_id": str(uuid.uuid4()),
     }
-
-
-__all__ = ["TOKEN", "Authority", "is_authority"]

@@ -135,6 +135,3 @@ def _number(value: int) -> str:
 
 def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-__all__ = ["Claims", "TokenRefused", "Tokens"]

@@ -161,6 +161,3 @@ def _is_text(value: Any) -> bool:
 
 def _missing(message: str, hint: str) -> LakemirrorError:
     return LakemirrorError("input-invalid", message, hint=hint)
-
-
-__all__ = ["SCHEMES", "SECRETS", "VARIABLE", "CaptureDeclaration", "declared", "shown"]

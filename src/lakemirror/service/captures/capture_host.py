@@ -223,6 +223,3 @@ class CaptureHost:
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise LakemirrorError("capture-source-failed", lines[0] if lines else "the source gave nothing back")
-
-
-__all__ = ["CaptureHost", "CaptureSeen"]

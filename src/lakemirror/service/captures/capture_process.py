@@ -172,6 +172,3 @@ def environment(own: Path) -> dict[str, str]:
     }
     kept.pop("LAKEMIRROR_CREDENTIAL", None)
     return {**kept, "PGPASSFILE": str(own / SECRETS / ".pgpass")}
-
-
-__all__ = ["CaptureProcess", "command", "environment"]

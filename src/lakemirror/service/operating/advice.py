@@ -74,6 +74,3 @@ def _of_table(verb: str, database: str, table: str, options: str = "") -> str:
     """A command about one table. Its publisher named it, perhaps like an option."""
     names = f"{shlex.quote(database)} {shlex.quote(table)}"
     return f"lakemirror {verb}{options} -- {names}" if table.startswith("-") else f"lakemirror {verb} {names}{options}"
-
-
-__all__ = ["FIRST_FILE", "Advice", "advice", "is_waiting", "named"]

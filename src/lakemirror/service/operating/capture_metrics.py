@@ -62,6 +62,3 @@ def _add(metric: GaugeMetricFamily, labels: list[str], value: Any) -> None:
     """A value that is known."""
     if isinstance(value, int | float):
         metric.add_metric(labels, value)
-
-
-__all__ = ["CaptureMetrics"]

@@ -73,6 +73,3 @@ class DayCache:
                 self._days.move_to_end(database.id)
                 while len(self._days) > _MOST:
                     self._days.popitem(last=False)
-
-
-__all__ = ["FRESH", "DayCache"]

@@ -156,5 +156,3 @@ _SCHEMAS: dict[str, Any] = {
     "Captures": _list_of("Capture"),
     "ReloadRequest": _object("tables", tables=_TEXTS),
 }  # fmt: skip
-
-__all__ = ["description"]

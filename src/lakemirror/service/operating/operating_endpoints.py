@@ -160,6 +160,3 @@ def version() -> str:
         return metadata.version("lakemirror")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-__all__ = ["ROUTES", "Operating", "version"]

@@ -333,6 +333,3 @@ def _text(value: str) -> str:
 
 def _safe(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-__all__ = ["HEADERS", "REFRESH", "STYLE", "database_page", "message_page", "overview_page", "table_page"]

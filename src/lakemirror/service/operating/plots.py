@@ -70,6 +70,3 @@ def _line(values: Sequence[float | None], most: float, kind: str) -> str:
             shapes.append(f'<polyline class="{kind}" points="{" ".join(run)}"/>')
         run = []
     return "".join(shapes)
-
-
-__all__ = ["day_plots"]

@@ -166,6 +166,3 @@ def _apply(seen: ApplySeen) -> dict[str, Any]:
 
 def _workspace(database: DatabaseEntry) -> str:
     return database.workspace.name if database.workspace else ""
-
-
-__all__ = ["database_view", "overview", "table_view"]

@@ -25,6 +25,3 @@ def description_of(body: Mapping[str, Any]) -> str | None:
     if description is not None and (not isinstance(description, str) or len(description) > MOST_DESCRIPTION):
         raise invalid(f"description is a text of at most {MOST_DESCRIPTION} characters.")
     return description
-
-
-__all__ = ["description_of", "display_name"]

@@ -89,6 +89,3 @@ CALLS: tuple[RestCall, ...] = (
 def calls_at(segments: Sequence[str]) -> Mapping[str, RestCall]:
     """The calls at an address below `/v1`, by verb; empty where nothing is there."""
     return {call.method: call for call in CALLS if call.is_at(segments)}
-
-
-__all__ = ["CALLS", "DATABASE", "OPERATOR", "OTHER_ITEMS", "RestCall", "calls_at"]

@@ -73,6 +73,3 @@ def _row(table: TableStatus) -> dict[str, Any]:
     if table.status == "Failed":
         row["error"] = {"errorCode": table.error_code, "message": table.error_message}
     return row
-
-
-__all__ = ["read_definition_file", "status_of", "table_rows", "written_error"]

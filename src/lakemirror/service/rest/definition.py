@@ -160,6 +160,3 @@ def _foreign(message: str) -> Refused:
 
 def _corrupted(message: str) -> Refused:
     return Refused(400, "CorruptedPayload", message)
-
-
-__all__ = ["PLATFORM", "default_schema", "definition_of", "parts_of", "stored_definition"]

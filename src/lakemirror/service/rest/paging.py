@@ -72,6 +72,3 @@ class Paging:
 
     def _sign(self, data: bytes, scope: str) -> bytes:
         return hmac.digest(self._key, scope.encode() + b"\0" + data, "sha256")[:16]
-
-
-__all__ = ["Paging"]

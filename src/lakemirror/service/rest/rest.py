@@ -387,6 +387,3 @@ def _no_capture() -> Refused:
 
 def _name_in_use(name: str) -> Refused:
     return Refused(409, "ItemDisplayNameAlreadyInUse", f"There is a mirrored database {name} in this workspace.")
-
-
-__all__ = ["Rest", "call_at"]

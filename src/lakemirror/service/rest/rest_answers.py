@@ -33,6 +33,3 @@ def refusal(error: Refused, request_id: str) -> web.Response:
 
 def invalid(message: str) -> Refused:
     return Refused(400, "InvalidRequest", message)
-
-
-__all__ = ["answer", "invalid", "refusal"]

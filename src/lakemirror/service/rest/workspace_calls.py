@@ -71,6 +71,3 @@ def _in_use(name: str) -> Refused:
 
 def _gone() -> Refused:
     return Refused(404, "WorkspaceNotFound", "There is no such workspace.")
-
-
-__all__ = ["WorkspaceCalls"]

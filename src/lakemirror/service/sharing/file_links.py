@@ -87,6 +87,3 @@ def _scope(*parts: str) -> bytes:
 
 def _not_ours() -> Refused:
     return Refused(403, "LinkInvalid", "This link was not made by this service, or was changed.")
-
-
-__all__ = ["LIFETIME", "PREFIX", "FileLinks", "LinkedFile"]

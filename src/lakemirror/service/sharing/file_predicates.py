@@ -241,6 +241,3 @@ def _at(statistics: Mapping[str, Any], kind: str, column: str) -> Any:
 
 def _unquoted(literal: str) -> str | int:
     return literal[1:-1].replace("''", "'") if literal.startswith("'") else int(literal)
-
-
-__all__ = ["files_that_may_match"]

@@ -45,6 +45,3 @@ def write_profile(principals: Principals, name: str, to: Path, endpoint: str, li
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(profile, file, indent=1)
         file.write("\n")
-
-
-__all__ = ["write_profile"]

@@ -99,17 +99,3 @@ def shared_protocol(protocol: Protocol) -> Mapping[str, Any]:
         if names in value:
             value[names] = [each for each in value[names] if each not in _OF_THE_LOG]
     return value
-
-
-__all__ = [
-    "DELTA",
-    "HEADER",
-    "PARQUET",
-    "Client",
-    "client_of",
-    "format_for",
-    "format_for_features",
-    "has_vectors",
-    "reader_features",
-    "shared_protocol",
-]

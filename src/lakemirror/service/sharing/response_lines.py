@@ -143,15 +143,3 @@ def _id(path: str) -> str:
 
 def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-__all__ = [
-    "FileLine",
-    "Link",
-    "end_line",
-    "file_line",
-    "head_lines",
-    "metadata_line",
-    "protocol_line",
-    "snapshot_lines",
-]

@@ -124,14 +124,3 @@ def _tables_of(share: WorkspaceEntry, database: DatabaseEntry) -> Iterator[Share
         if 1 <= len(parts) <= 2 and not is_for_late_changes(str(folder)):
             schema = ".".join([database.display_name, *parts[:-1]])
             yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))
-
-
-__all__ = [
-    "SharedTable",
-    "readable_shares",
-    "schemas_of",
-    "share_named",
-    "table_named",
-    "tables_in",
-    "tables_of_share",
-]

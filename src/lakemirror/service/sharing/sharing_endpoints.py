@@ -304,6 +304,3 @@ def _whole_number(text: str | None, name: str) -> int | None:
 
 def _json(content: Any) -> web.Response:
     return web.Response(body=json.dumps(content).encode(), content_type="application/json", charset="utf-8")
-
-
-__all__ = ["ROOT", "Sharing"]

@@ -118,6 +118,3 @@ def whole_log(table: SharedTable) -> Log:
 
 def _dropped(table: SharedTable) -> Refused:
     return Refused(404, "TableNotFound", f"There is no table {table.full_name} any more.")
-
-
-__all__ = ["Snapshots", "whole_log"]

@@ -158,6 +158,3 @@ def _needs_vectors(table: SharedTable, version: int) -> Refused:
         f"Version {version} of table {table.full_name} has deletion vectors, which this client does not say it can "
         "read. Use a client that can, or have the table's owner run: lakemirror features drop TABLE deletionVectors",
     )
-
-
-__all__ = ["Span", "State", "change_lines", "check_versions", "check_without_vectors", "states_of", "widest_of"]

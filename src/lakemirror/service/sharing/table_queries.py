@@ -191,6 +191,3 @@ def _milliseconds(text: Any, name: str) -> int:
     if found.tzinfo is None:
         found = found.replace(tzinfo=datetime.timezone.utc)
     return (found - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)
-
-
-__all__ = ["Answer", "TableQueries"]

@@ -121,6 +121,3 @@ def _failed(error: OSError, request: web.BaseRequest, dialect: str) -> Refused:
         return Refused(400, "InvalidResourceName", "The name is too long for the file system.")
     log.error("storage request failed: %s %s: %s", request.method, type(error).__name__, error.strerror)
     return Refused(500, "InternalError", "The store failed.")
-
-
-__all__ = ["StorageEndpoint"]

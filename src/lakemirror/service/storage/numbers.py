@@ -30,6 +30,3 @@ def position_of(text: str) -> int:
     if position > MOST_LENGTH:
         raise invalid_parameter("position")
     return position
-
-
-__all__ = ["MOST_LENGTH", "number_in", "number_of", "position_of"]

@@ -60,6 +60,3 @@ def _text(kind: Any) -> str:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
-
-
-__all__ = ["columns_of"]

@@ -83,6 +83,3 @@ def view_binlog(options: CaptureOptions, position: int) -> SlotView:
 def lock_name(options: CaptureOptions) -> str:
     """The name of the lock that one capture of this name holds at the server."""
     return f"lakemirror/{options.slot}"[:64]
-
-
-__all__ = ["LARGEST", "BinlogFiles", "lock_name", "position_of", "view_binlog"]

@@ -188,6 +188,3 @@ class BinlogReader:
         self.ended.append(Ended(self._transaction, at, self._seconds * 1000))
         self._is_open = self._in_statements = self._is_held = False
         self._transaction = ""
-
-
-__all__ = ["BinlogReader"]

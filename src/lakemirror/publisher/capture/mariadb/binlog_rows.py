@@ -150,6 +150,3 @@ def _image(table: MappedTable, included: list[int], body: bytes, at: int) -> tup
     if at > len(body):
         raise IndexError("it is cut off")
     return row, at
-
-
-__all__ = ["DELETE", "ROW_EVENTS", "UPDATE", "WRITE", "CollectedRows"]

@@ -163,6 +163,3 @@ def _codecs(session: MariaSession) -> Callable[[int], str | None]:
                 int(row[0]): CODECS[str(row[1])] for row in session.all(query) if str(row[1]) in CODECS and row[0]
             }
     return found.get
-
-
-__all__ = ["BinlogStream", "Packets"]

@@ -198,5 +198,3 @@ def inet_text(raw: bytes) -> str:
 
 _FIXED: dict[int, Reader] = {10: _date, 13: _year}
 _FRACTIONS: dict[int, Callable[[int], Reader]] = {17: _timestamp, 18: _datetime, 19: _time}
-
-__all__ = ["Reader", "column_reader", "inet_text", "text_of"]

@@ -182,6 +182,3 @@ def _words(sql: str) -> Iterator[_Word]:
             yield _Word("", True)
         elif kind in ("word", "mark"):
             yield _Word(match[0])
-
-
-__all__ = ["Effect", "effects"]

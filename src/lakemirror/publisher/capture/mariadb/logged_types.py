@@ -45,8 +45,3 @@ class ColumnType:
             binary = {"varchar": "varbinary", "char": "binary", "text": "blob"}
             return binary[kinds[self.code]] if self.collation == BINARY else kinds[self.code]
         return _NAMES.get(self.code, f"type {self.code}")
-
-
-__all__ = ["BINARY", "BIT", "BLOB", "DATE", "DATETIME2", "DECIMAL", "DOUBLE", "ENUM", "FLOAT", "GEOMETRY", "INT24",
-           "JSON", "LONG", "LONGLONG", "SET", "SHORT", "STRING", "TIME2", "TIMESTAMP2", "TINY", "VARCHAR", "VAR_STRING",
-           "YEAR", "ColumnType"]  # fmt: skip

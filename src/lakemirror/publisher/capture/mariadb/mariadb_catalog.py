@@ -170,6 +170,3 @@ def types_of(session: MariaSession, schema: str, table: str) -> dict[str, tuple[
     """For each column the name of its type as events have it, whether old rows may have got a default, its type."""
     columns = read_columns(session, schema, schema).get((schema, table), ())
     return {each.name: (family(each.kind).upper(), each.has_default, each.kind.full) for each in columns}
-
-
-__all__ = ["database_of", "read_tables", "types_of"]

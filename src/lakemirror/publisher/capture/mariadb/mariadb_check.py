@@ -97,6 +97,3 @@ def _of_role(session: MariaSession) -> Iterator[Need]:
         yield Need(f"{role} may not ask how long the binary log is", f"GRANT {monitor} ON *.* TO {role};")
     if not session.is_mariadb and not given & {"RELOAD", "SUPER"}:
         yield Need(f"{role} may not lock tables for the moment a load begins", f"GRANT RELOAD ON *.* TO {role};")
-
-
-__all__ = ["check_source", "settings_needed"]

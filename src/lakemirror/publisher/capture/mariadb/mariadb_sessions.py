@@ -120,6 +120,3 @@ def _said(error: Exception) -> str | None:
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return "`" + name.replace("`", "``") + "`"
-
-
-__all__ = ["MariaSession", "connection_parameters", "failing", "opened", "quoted"]

@@ -172,6 +172,3 @@ def _batch(columns: Sequence[SourceColumn], rows: Sequence[tuple[Any, ...]]) -> 
         is_bytes = any(isinstance(value, bytes) for value in values)
         arrays.append(pa.array(values, pa.binary() if is_bytes else pa.string()))
     return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
-
-
-__all__ = ["BinlogLog", "BinlogSnapshot", "MariaDbSource"]

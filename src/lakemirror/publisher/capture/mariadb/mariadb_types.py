@@ -183,6 +183,3 @@ def _decoded(values: pa.Array) -> pa.Array:
 def _uuid_text(raw: bytes) -> str:
     digits = raw.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-__all__ = ["CODECS", "CatalogType", "family", "source_column"]

@@ -185,6 +185,3 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     """A name behind its length in one byte, with a zero behind it."""
     size = struct.unpack_from("B", data, at)[0]
     return data[at + 1 : at + 1 + size].decode("utf-8"), at + size + 2
-
-
-__all__ = ["MappedTable", "lenenc", "read_table_map"]

@@ -134,5 +134,3 @@ ELEMENTS: dict[str, Element] = {
     "bytea": Element(_bytes, marks_unsent=True),
 }  # fmt: skip
 """The element types whose arrays Debezium gives completely. Not `time`: it gives 24:00 as 00:00."""
-
-__all__ = ["ELEMENTS", "ENUM", "SEVERAL", "Element", "checked", "of_event"]

@@ -157,13 +157,5 @@ class ChangeLog:
         return list(self._connection.execute(query, values or None).fetchall())
 
 
-def lsn_text(position: int) -> str:
-    """A position as PostgreSQL writes it."""
-    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
-
-
 def _quoted(name: str) -> str:
     return '"' + re.sub('"', '""', name) + '"'
-
-
-__all__ = ["ChangeLog", "lsn_text"]

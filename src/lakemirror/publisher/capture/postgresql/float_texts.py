@@ -75,6 +75,3 @@ def _text(value: float, shortest: str, most: int) -> str:
         return f"{sign}0.{'0' * (-power - 1)}{digits}"
     whole, fraction = digits[: power + 1].ljust(power + 1, "0"), digits[power + 1 :]
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
-
-
-__all__ = ["double_text", "rewritten", "single_text"]

@@ -135,6 +135,3 @@ class Loader:
             tell(batch.num_rows)
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         raise Stopped
-
-
-__all__ = ["Loader"]

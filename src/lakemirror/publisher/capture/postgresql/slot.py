@@ -115,6 +115,3 @@ def position_of(text: str) -> int:
     """A position that PostgreSQL writes as `16/B374D848`."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
-
-
-__all__ = ["LOST", "SlotReport", "Snapshot", "exported_snapshot", "give_back", "position_of", "read_slot", "view_slot"]

@@ -108,6 +108,3 @@ class PostgresSource(SourceBlock):
             return None
         values = converted(table, found.to_batches()[0])
         return {column.name: each[0] for column, each in zip(table.columns, values, strict=True)}
-
-
-__all__ = ["PostgresSource"]

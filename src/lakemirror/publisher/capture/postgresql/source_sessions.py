@@ -78,6 +78,3 @@ def _parameters(options: CaptureOptions, **more: str) -> str:
     except psycopg.Error as error:
         said = shown(str(error).strip(), options)
     raise LakemirrorError("input-invalid", said, hint="Give postgresql://USER@HOST/DATABASE; %-encode what is special.")
-
-
-__all__ = ["connected", "failing", "reading"]

@@ -188,22 +188,3 @@ def _bounded(counts: pa.Array, bounds: tuple[int, int], infinite: tuple[int, int
     if pc.any(outside).as_py():
         raise BadValue(outside.index(True).as_py(), "", TOO_FAR)
     return counts
-
-
-__all__ = [
-    "bits",
-    "clock_times",
-    "dates",
-    "decimals",
-    "decoded",
-    "geometric",
-    "hstore_text",
-    "instants",
-    "interval_text",
-    "number_texts",
-    "point",
-    "spatial",
-    "times",
-    "unpadded",
-    "without_zeros",
-]  # fmt: skip

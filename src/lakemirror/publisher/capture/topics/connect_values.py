@@ -165,6 +165,3 @@ def _time(kind: str, value: int) -> str:
     seconds, fraction = divmod(microseconds, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:06}" if fraction else text
-
-
-__all__ = ["TopicColumn", "columns_of", "key_columns"]

@@ -244,6 +244,3 @@ def _said(error: Any) -> str:
 
 def _failed(message: str) -> LakemirrorError:
     return LakemirrorError("capture-source-failed", message)
-
-
-__all__ = ["TopicCapture", "TopicOptions"]

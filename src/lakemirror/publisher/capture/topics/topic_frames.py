@@ -53,6 +53,3 @@ def debezium_to_landing(database: str, *, name: str = "lakemirror", **options: A
 def _messages(rows: pa.Table) -> list[tuple[str, Message]]:
     columns = (rows[name].to_pylist() for name in COLUMNS)
     return [(topic, Message(*more)) for topic, *more in zip(*columns, strict=True)]
-
-
-__all__ = ["debezium_to_landing"]

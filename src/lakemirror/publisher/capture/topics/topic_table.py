@@ -226,6 +226,3 @@ def batches(messages: Sequence[tuple[str, Message]]) -> Iterator[tuple[str, list
     for topic, message in messages:
         found.setdefault(topic, []).append(message)
     yield from found.items()
-
-
-__all__ = ["SOURCE", "Message", "TopicTable", "batches"]
