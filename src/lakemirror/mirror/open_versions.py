@@ -178,9 +178,8 @@ def open_versions_as(
     end: pa.ChunkedArray | None = None
     if sequence and current is None:
         end = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
-    elif sequence:  # right after the highest sequence, so that no version is empty
-        last = _highest(_sequences(each, its, sequence) for each, its in ((target, is_open), (source, lives)))
-        end = _following(last) if last is not None else None
+    elif sequence:
+        end = _end(((target, is_open), (source, lives)), sequence)
     buckets = 1 + sum(record_count(add) or _ROWS for add in (*is_open, *lives)) // _ROWS
     deleted: dict[int, list[np.ndarray]] = {}
     actions: list[Action] = []
@@ -257,6 +256,12 @@ def _following(value: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(
         [pa.StructArray.from_arrays([*parts[:-1], pa.array(last, parts[-1].type)], names=value.type.names)]
     )
+
+
+def _end(parts: Iterable[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.ChunkedArray | None:
+    """Right after the highest sequence of open versions and rows, so that no version is empty; None without one."""
+    last = _highest(_sequences(target, files, sequence) for target, files in parts)
+    return _following(last) if last is not None else None
 
 
 def _sequences(target: Target, files: Sequence[Action], sequence: tuple[str, ...]) -> pa.ChunkedArray:
