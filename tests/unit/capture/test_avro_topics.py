@@ -237,7 +237,7 @@ class Frame:
 def test_a_batch_of_spark(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_frames, "from_spark", lambda table: table.to_reader())
     frame: Any = Frame()
-    with pytest.raises(LakemirrorError, match="registry"):
+    with pytest.raises(LakemirrorError, match="in Avro"):
         topic_frames.debezium_to_landing(str(tmp_path))(frame, 0)
     topic_frames.debezium_to_landing(str(tmp_path), registry=SchemaRegistry(registry.address))(frame, 0)
     assert rows(tmp_path, ["id"]) == {(1,): 1}
