@@ -28,6 +28,7 @@ from lakemirror.service.auth.tokens import Tokens
 FILES, READERS, QUERIES = 1_000, 200, 10
 QUERY = "/delta-sharing/shares/sales/schemas/shop/tables/{}/query"
 _END = b"\r\n0\r\n\r\n"  # of a body in chunks
+_LENGTH = re.compile(rb"content-length: (\d+)\r.*?\r\n\r\n", re.I | re.S)
 
 
 def rss(process: int) -> float:
@@ -54,23 +55,25 @@ class Reader(asyncio.Protocol):
         self.ask()
 
     def ask(self) -> None:
-        self.first, self.last, self.begun = b"", b"", time.perf_counter()
+        self.first, self.last, self.length, self.begun = b"", b"", 0, time.perf_counter()
         self.transport.write(self.request)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        self.first = self.first or data[:15]
+        self.first = self.first or data
+        self.length += len(data)
         self.last = (self.last + data)[-len(_END) :]
-        if self.last != _END:
+        told = _LENGTH.search(self.first)
+        if self.length < told.end() + int(told[1]) if told else self.last != _END:
             return
         self.taken.append(time.perf_counter() - self.begun)
         self.left -= 1
-        if b" 200 " in self.first and self.left:
+        if b" 200 " in self.first[:15] and self.left:
             self.ask()
         else:
             self.transport.close()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        assert b" 200 " in self.first and not self.left, self.first
+        assert b" 200 " in self.first[:15] and not self.left, self.first
         self.ended.set_result(None)
 
 
