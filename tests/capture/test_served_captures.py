@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.capture_process import QUICK_JAVA
 from tests.postgres import Postgres, execute
 from tests.service_process import ServiceProcess
 from tests.table_rows import read_table
@@ -84,7 +85,7 @@ class Shop:
 
 @pytest.fixture
 def shop(postgres_server: Postgres, tmp_path: Path) -> Iterator[Shop]:
-    environment = {**os.environ, "LAKEMIRROR_CAPTURE_SHOP": PASSWORD, "PGPASSWORD": "not-this-one"}
+    environment = {**os.environ, **QUICK_JAVA, "LAKEMIRROR_CAPTURE_SHOP": PASSWORD, "PGPASSWORD": "not-this-one"}
     service = ServiceProcess(tmp_path / "root", tmp_path / "service.log", environment=environment)
     try:
         yield Shop(postgres_server, service)
