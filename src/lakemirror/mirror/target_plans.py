@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from lakemirror.delta.log import Snapshot
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
 from lakemirror.engines.row_work import HistoryWork, Remembered, Target
@@ -131,14 +132,20 @@ def _memory(view: View, planned: ApplyPlan, base_of: HistoryBases) -> Remembered
     base = base_of(late) if late is not None else None
     if base is None or base.snapshot is None:
         return None
-    types = {column.name: column.type for column in work.target.columns}
-    target = target_of(base.path, base.snapshot.metadata.value, work.target.key_columns)
     sequence = version_plans.spelled(options.sequence, planned.batch.columns)
+    return remembered(base.path, base.snapshot, work.target, sequence, view.position)
+
+
+def remembered(
+    path: str, snapshot: Snapshot, other: Target, sequence: Sequence[str], position: int
+) -> Remembered | None:
+    """The table of remembered changes at `path`, up to a position, with the types of the table that takes from it."""
+    types = {column.name: column.type for column in other.columns}
+    target = target_of(path, snapshot.metadata.value, other.key_columns)
     if not set(sequence) <= {column.name for column in target.columns}:
         return None  # another sequence than the one of the remembered deletes
     columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in target.columns)
-    files = tuple(base.snapshot.files.values())
-    return Remembered(replace(target, columns=columns), files, view.position)
+    return Remembered(replace(target, columns=columns), tuple(snapshot.files.values()), position)
 
 
 def view_of(view: View, table: HistoryTable) -> View:

@@ -18,12 +18,9 @@ from tests.landing import declare, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
-from lakemirror.landing_zone.zone import TableName
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
-from lakemirror.mirror.history_build import build
 from lakemirror.mirror.open_versions import end_dropped
-from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
 EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late
@@ -210,9 +207,6 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     assert error.code == "history-track-changed" and "sequence" in error.message
     begun(tmp_path)
     assert step(tmp_path, 4, (4, 4, "d"))[-1] == ("d", 4, None)
-    with pytest.raises(LakemirrorError) as refused:
-        build(LocalStorage(tmp_path), TableName("", "t"), Settings())
-    assert refused.value.code == "history-incomplete" and "sequence" in refused.value.message
 
 
 def made_again(database: Path) -> None:

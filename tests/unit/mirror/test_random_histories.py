@@ -66,7 +66,7 @@ def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
 @given(data=st.data())
 def test_versions_by_a_sequence(case: tuple[str, str, Any], data: Any) -> None:
     deletes, sequence, history = case
-    play(data.draw(stories(deletes, sequence, history)))
+    play(data.draw(stories(deletes, sequence, history)), builds=data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("case", cases([("soft", "number", "scd2")], [*ORDERED, *MORE_ORDERED]), ids=named)
