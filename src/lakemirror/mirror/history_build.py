@@ -27,7 +27,7 @@ from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Engine, Preference, local_engine
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.engines.row_work import Remembered, Target
+from lakemirror.engines.row_work import Remembered, RowWork, Target
 from lakemirror.engines.target import target_of
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
@@ -42,11 +42,11 @@ from lakemirror.mirror.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.open_versions import are_of_the_rows
-from lakemirror.mirror.planner import Base
+from lakemirror.mirror.planner import ApplyPlan, Base
 from lakemirror.mirror.position import Manifest, Position
 from lakemirror.mirror.table_log import LogCache, read_table_log
 from lakemirror.mirror.table_rules import TableRules, allowed, rules_of
-from lakemirror.mirror.target_plans import history_metadata, plan_history, remembered, view_of
+from lakemirror.mirror.target_plans import completing, history_metadata, plan_history, remembered, view_of
 from lakemirror.mirror.version_plans import SINCE_PROPERTY, TRACK_PROPERTY, spelled
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
@@ -174,8 +174,9 @@ class _Build:
         columns = from_delta(snapshot.metadata.value["schemaString"])
         return tuple(column for column in columns if column.name not in ADDED_COLUMNS)
 
-    def _apply(self, files: Sequence[ChangeFile]) -> None:
-        """Applies these files to the table in the work folder, by as many commits as they need."""
+    def _apply(self, files: Sequence[ChangeFile], versions: RowWork | None = None) -> None:
+        """Applies these files to the table in the work folder, by as many commits as they need. `versions`: as of
+        `completing`."""
         tried: frozenset[TryAs] = frozenset()
         engine: Engine = local_engine(self.memory, None)
         rules = replace(self.rules, preference=Preference(LOCAL))
@@ -187,6 +188,10 @@ class _Build:
             base = Base(self._path, str(self.scratch), snapshot, history=table, follows=self._current)
             tries = tried, self._remembered(snapshot)
             planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tries)
+            if versions is not None and not isinstance(planned, Rejected):
+                planned = completing(planned, versions)
+            if self.late is not None and not isinstance(planned, Rejected):
+                self.late._apply_before(planned)
             written = planned if isinstance(planned, Rejected) else run(planned, lambda _: engine)
             if isinstance(written, Rejected):
                 if written.try_as is None or written.try_as in tried:
@@ -195,9 +200,13 @@ class _Build:
                 continue
             assert not isinstance(planned, Rejected)
             done = commit(planned, written, begun=begun, durability=_IN_PROCESS)
-            if self.late is not None:
-                self.late._apply([item.file for item in done.batch.files])
             files = files[len(done.batch.files) :]
+
+    def _apply_before(self, planned: ApplyPlan) -> None:
+        """Remembers the changes of a batch of versions, unless an attempt before has done it."""
+        known = self._position
+        files = [item.file for item in planned.batch.files if item.file.number > known]
+        self._apply(files, planned.row_work if planned.batch.partial else None)
 
     def _remembered(self, versions: Snapshot | None) -> Remembered | None:
         """All changes so far, for late ones."""
@@ -207,7 +216,7 @@ class _Build:
         metadata = self.view.files.metadata
         target = target_of(self._path, versions.metadata.value, metadata.key_columns)
         sequence = spelled(metadata.options.sequence, from_delta(versions.metadata.value["schemaString"]))
-        return remembered(self.late._path, snapshot, target, sequence, self.late._position)
+        return remembered(self.late._path, snapshot, target, sequence, self._position)
 
     def _check_rows(self) -> None:
         """LakemirrorError `history-incomplete` where current rows would not be the open versions."""

@@ -144,9 +144,8 @@ def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray,
     late = alive & (rank < highest_before(code, rank, alive, first))
     if not is_soft or not late.any():
         return alive & ~late, int(late.sum())
-    whole = ~(late & keys.partial)  # what a late partial row leaves out cannot be known any more
-    gives_values = alive & whole & (keys.marker != DELETE)
-    behind = whole & (rank >= highest_before(code, rank, gives_values, rows))
+    gives_values = alive & (keys.marker != DELETE)
+    behind = rank >= highest_before(code, rank, gives_values, rows)
     return alive & (~late | behind), int(late.sum())
 
 
