@@ -222,10 +222,10 @@ def kept(database: Path) -> list[tuple[Any, ...]]:
 
 STORY: list[Partial] = [
     (4, 1, "a", "p"), (4, 9, "c", "r"), (1, 10, "d", None), (1, 5, "b", None), (4, 4, "z", "q"), (1, 6, None, "s"),
-    (2, 7, None, None), (1, 3, "a", None), (1, 8, "y", None), (1, 2, "x", None),
+    (2, 7, None, None), (1, 3, "a", None), (1, 8, "y", None), (4, 2, "x", "o"), (2, 3, None, None),
 ]  # fmt: skip
 KEPT = [  # each partial row has the values of the row before it, of those that had come
-    ("a", "p", 1, 2), ("x", "p", 2, 3), ("a", "p", 3, 4), ("z", "q", 4, 5), ("b", "p", 5, 6), ("b", "s", 6, 7),
+    ("a", "p", 1, 2), ("x", "o", 2, 3), ("z", "q", 4, 5), ("b", "p", 5, 6), ("b", "s", 6, 7),
     ("y", None, 8, 9), ("c", "r", 9, 10), ("d", "r", 10, None),
 ]  # fmt: skip
 
