@@ -193,6 +193,28 @@ def test_a_row_that_is_read_again(captured: Captured) -> None:
 
 
 @pytest.mark.full
+def test_an_idle_database_keeps_no_log_back(captured: Captured, postgres_server: Postgres) -> None:
+    """Another database of the server is busy; messages in the log and tables of other schemas become nothing."""
+    url, slot = captured.url, CaptureOptions(captured.url).slot
+    execute(url, "create schema elsewhere", "create table elsewhere.t (id int primary key)")
+    captured.start("--tables", "public.*")
+    captured.wait(lambda: "following" in captured.said())
+    execute(url, "insert into elsewhere.t values (1)", "select pg_logical_emit_message(true, 'other', 'text')")
+    busy = "create table noise as select i, repeat('x', 500) from generate_series(1, 40000) i"
+    execute(postgres_server.database(), busy)
+    kept = f"select pg_current_wal_lsn() - confirmed_flush_lsn from pg_replication_slots where slot_name = '{slot}'"
+    assert int(execute(url, kept)[0][0]) > 20 << 20
+    captured.wait(lambda: int(execute(url, kept)[0][0]) < 2 << 20)
+    captured.end(signal.SIGTERM)
+    captured.finish("--tables", "public.*")
+    captured.assert_equal()
+    assert sorted(path.name for path in captured.folder("").parent.iterdir() if path.is_dir()) == [
+        "_cuts",
+        "public.schema",
+    ]
+
+
+@pytest.mark.full
 def test_values_that_are_too_large_for_the_stream(captured: Captured) -> None:
     """A value of 48 MiB is streamed; one of 240 stops its table alone, also where the table's name is a strange one."""
     url, name = captured.url, '"Large, and [odd]"'
