@@ -306,7 +306,10 @@ class Capture:
         loading = self._load_beside(wanted)
         try:
             _run_until(stream, ended)
-        except TableError as error:  # a change that is too large: the other tables go on in another round
+        except TableError as error:
+            if error.code != "capture-value":
+                raise
+            # a change that is too large: the other tables go on in another round
             for table in [table for table in handler.streams if ".".join(table) == error.table]:
                 handler.end(table, error)
         finally:
