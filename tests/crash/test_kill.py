@@ -202,8 +202,9 @@ def _vanish(publisher: Publisher, table: str) -> None:
 
 
 def _storm(
-    database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9), between: tuple[float, float] = (0.05, 0.4)
-) -> None:
+    database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9),
+    between: tuple[float, float] = (0.05, 0.4),
+) -> None:  # fmt: skip
     """`pause`: seconds from kill to kill; `between`: from file to file. Each file is a race of the two engines."""
     publisher = Publisher(database, seed)
     chance = random.Random(seed)
