@@ -266,10 +266,6 @@ def _replicator(status: DatabaseStatus) -> dict[str, Any]:
 @lru_cache(_ROWS_KEPT)
 def _row_text(table: TableStatus) -> str:
     """A table's row as indented JSON. Cached, because few of many tables change at a time."""
-    return json.dumps(_row(table), indent=1).replace("\n", "\n  ")
-
-
-def _row(table: TableStatus) -> dict[str, Any]:
     waiting = table.waiting_for
     optional: dict[str, Any] = {
         "oldestPendingTimeUtc": format_time(table.oldest_pending) if table.oldest_pending else "",
@@ -277,7 +273,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
         "engineReason": table.engine_reason,
         "freshnessSeconds": table.freshness,
     }
-    return {
+    row = {
         **{name: value for name, value in optional.items() if value},
         "id": table.id,
         "status": table.status,
@@ -302,6 +298,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
         "errorHint": table.error_hint,
         **({"targets": target_rows(table)} if table.history else {}),
     }
+    return json.dumps(row, indent=1).replace("\n", "\n  ")
 
 
 def target_rows(table: TableStatus) -> list[dict[str, Any]]:

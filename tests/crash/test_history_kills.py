@@ -34,8 +34,8 @@ MET = [
     "apply.before-commit",
     "commit.before-checksum",
     "apply.after-commit",
-    "retire.before-move",
-    "retire.between-moves",
+    "archive.before-move",
+    "archive.between-moves",
 ]
 OF_COMMITS = ("apply.before-commit", "commit.before-checksum", "apply.after-commit", "history.after-commit")
 SOME = ((("scd2", "changes"), (2, 4)), (("changes",), (3,)))

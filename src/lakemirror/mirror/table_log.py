@@ -115,7 +115,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     if known is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
-    newer: list[tuple[int, list[Action]]] = []
+    newer: list[tuple[int, Sequence[Action]]] = []
     for number, actions in latest_commits(table, known=known):
         newest = max(newest, number)
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})

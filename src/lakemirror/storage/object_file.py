@@ -177,7 +177,7 @@ class ObjectFile(io.RawIOBase):
     def _view(self, begin: int, size: int) -> memoryview:
         data = self._store.view(self._key, begin, size, self.entry.tag)
         if len(data) != size:
-            place = self._store.uri(self._key)
-            message = f"{place} gave {len(data)} bytes where {size} were asked for"
-            raise LakemirrorError("storage-unavailable", message, file=place)
+            address = self._store.uri(self._key)
+            message = f"{address} gave {len(data)} bytes where {size} were asked for"
+            raise LakemirrorError("storage-unavailable", message, file=address)
         return data

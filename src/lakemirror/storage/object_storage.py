@@ -184,17 +184,17 @@ class ObjectStorage:
 
         What is at `target` may be another engine's copy, and the file here one that its publisher has put since.
         """
-        key, place = self._key(entry.path), self._key(target)
+        key, target_key = self._key(entry.path), self._key(target)
         try:
             if self.store.is_too_large_to_copy(entry.size):
-                if self.store.head(place) is not None:
+                if self.store.head(target_key) is not None:
                     return False
-                self.store.copy(key, place, entry.size)
+                self.store.copy(key, target_key, entry.size)
                 is_copied = True
             elif entry.size > _PUT_AGAIN:
-                is_copied = self.store.copy_new(key, place)
+                is_copied = self.store.copy_new(key, target_key)
             else:
-                is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
+                is_copied = self.store.put_new(target_key, self.store.read_same(key, replace(entry, path=key)))
         except FileNotFoundError:
             return False
         failpoints.reach("store.after-copy")

@@ -208,7 +208,7 @@ def test_latest_commits_come_newest_first_and_lazily(tmp_path: Path) -> None:
     commit(tmp_path, 0, PROTOCOL, METADATA)
     commit(tmp_path, 1, add("a"))
     (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(b"torn {")
-    assert next(latest_commits(tmp_path)) == (1, [add("a")])
+    assert next(latest_commits(tmp_path)) == (1, (add("a"),))
     with pytest.raises(LakemirrorError):
         list(latest_commits(tmp_path))
     commit(tmp_path, 0, PROTOCOL)
