@@ -207,18 +207,17 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     raise AssertionError
 
 
-def latest_commits(
-    table: str | Place, newest_first: bool = True, known: Log | None = None
-) -> Iterator[tuple[int, Commit]]:
-    """The versions and actions of the log's commits. Each commit is read when the iterator reaches it. `known`: as in
-    `read_snapshot`."""
+def latest_commits(table: str | Place, known: Log | None = None) -> Iterator[tuple[int, Commit]]:
+    """The versions and actions of the log's commits, newest first. Each is read when the iterator reaches it.
+
+    `known`: as in `read_snapshot`.
+    """
     log = known if known is not None else list_log(place(table))
-    for number in sorted(log.commits if log else (), reverse=newest_first):
+    for number in sorted(log.commits if log else (), reverse=True):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]
         except FileNotFoundError:  # deleted since the listing, and so are all older commits
-            if newest_first:
-                return
+            return
 
 
 def read_commit(path: Place) -> Commit:

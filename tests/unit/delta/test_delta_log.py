@@ -212,7 +212,7 @@ def test_latest_commits_come_newest_first_and_lazily(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError):
         list(latest_commits(tmp_path))
     commit(tmp_path, 0, PROTOCOL)
-    assert [version for version, _ in latest_commits(tmp_path, newest_first=False)] == [0, 1]
+    assert [version for version, _ in latest_commits(tmp_path)] == [1, 0]
 
 
 def test_agrees_with_another_client(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_nobody_changes_the_actions_that_all_share(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(module, "LATELY_PARSED", ParsedLog())
     for (path, what), actions in before.items():
         if Path(path).exists():
-            fresh = list(actions_in(Path(path), what.split(","))) if what else read_commit(Path(path))
+            fresh = list(actions_in(Path(path), what.split(","))) if what else list(read_commit(Path(path)))
             assert fresh == actions, path
 
 
