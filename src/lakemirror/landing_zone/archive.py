@@ -70,7 +70,7 @@ def archive(
     with storage.holding_folders():
         still_left = takewhile(lambda _: goes_on(), left)
         moves = ((entry, _free_path(storage, files.folder, entry, PROCESSED)) for entry in still_left)
-        for entry, target in storage.set_aside_all(moves):
+        for entry, target in storage.move_all_listed(moves):
             moved.append((entry.path, target))
             failpoints.reach("archive.between-moves")
     return moved
@@ -141,8 +141,8 @@ def _free_path(storage: Storage, folder: TableFolder, entry: Entry, aside: str) 
 
 
 def _move(storage: Storage, entry: Entry, target: str) -> bool:
-    """True once the applied file has been moved and given the time of its move (`Storage.set_aside`)."""
+    """True once the applied file has been moved and given the time of its move (`Storage.move_listed`)."""
     try:
-        return storage.set_aside(entry, target)
+        return storage.move_listed(entry, target)
     except (OSError, LakemirrorError):
         return False

@@ -196,7 +196,7 @@ def _zone(listing: Listing) -> Zone:
             (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
         elif parts[-1].startswith("_") and not (below == 1 and parts[-1] in _OF_THE_SERVICE):
             folder = _folder(zone, parts, depth)
-            if folder is not None and not _set_aside(parts, depth):
+            if folder is not None and not _own_folder(parts, depth):
                 folder.skipped.append(path)
         elif not any(part.startswith("_") for part in parts):
             folder = _folder(zone, parts, depth)
@@ -211,7 +211,7 @@ def _zone(listing: Listing) -> Zone:
         folder = _folder(zone, parts, depth)
         if folder is None:
             zone.errors[path] = error
-        elif not _set_aside(parts, depth):  # what cannot be seen of applied files is not needed to apply others
+        elif not _own_folder(parts, depth):  # what cannot be seen of applied files is not needed to apply others
             folder.error = folder.error or error
     return zone
 
@@ -286,7 +286,7 @@ def _is_table_name(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _set_aside(parts: list[str], depth: int) -> str:
+def _own_folder(parts: list[str], depth: int) -> str:
     """The service's own folder of a table that a path is in; empty if it is in none that is read."""
     return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
 
@@ -296,7 +296,7 @@ def _enter(path: str) -> bool:
     parts, depth = _located(path)
     if parts[0] == _SCHEMA_SUFFIX:
         return False
-    return not parts[-1].startswith("_") or bool(_set_aside(parts, depth))
+    return not parts[-1].startswith("_") or bool(_own_folder(parts, depth))
 
 
 def _folder(zone: Zone, parts: list[str], depth: int) -> TableFolder | None:
@@ -315,7 +315,7 @@ def _give_files(zone: Zone, files: list[Entry]) -> None:
             parts, depth = _located(parent)
             folder = _folder(zone, parts, depth) if parent != LANDING_ZONE else None
             directly = len(parts) == depth
-            owners[parent] = (folder, _set_aside(parts, depth), directly) if folder is not None else None
+            owners[parent] = (folder, _own_folder(parts, depth), directly) if folder is not None else None
         owner = owners[parent]
         if owner is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:

@@ -120,7 +120,7 @@ class LocalStorage:
         names = chain([path], (f"{path}.{number}" for number in count(1)))
         return next(name for name in names if not self.exists(name))
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
+    def move_listed(self, entry: Entry, target: str) -> bool:
         try:
             with self._folder_of(entry.path) as (origin, name):
                 if _entry(origin, name, entry.path) != entry:
@@ -136,10 +136,10 @@ class LocalStorage:
             return False
         return True
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
         for entry, target in moves:
             with contextlib.suppress(OSError, LakemirrorError):
-                if self.set_aside(entry, target):
+                if self.move_listed(entry, target):
                     yield entry, target
 
     def finish_move(self, path: str) -> bool:

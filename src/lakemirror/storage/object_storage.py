@@ -152,23 +152,23 @@ class ObjectStorage:
         names = chain([path], (f"{path}.{number}" for number in count(1)))
         return next(name for name in names if name not in listed)
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
-        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
+    def move_listed(self, entry: Entry, target: str) -> bool:
+        """As `Storage.move_listed`; the file is copied, compared with the listed one, then deleted. Three requests."""
         if not self._is_copied(entry, target):
             return False
         return bool(self._completed([(entry, target)], {entry.path: self.stat(entry.path)}))
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
-        """As `Storage.set_aside_all`: a copy for each file, side by side; one listing; one request that deletes."""
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """As `Storage.move_all_listed`: a copy for each file, side by side; one listing; one request that deletes."""
         left = list(moves)
         while left:
             some, left = left[:_TOGETHER], left[_TOGETHER:]
             with contextlib.suppress(LakemirrorError):
-                yield from self._set_aside_some(some)
+                yield from self._move_some_listed(some)
 
-    def _set_aside_some(self, moves: Sequence[tuple[Entry, str]]) -> Sequence[tuple[Entry, str]]:
+    def _move_some_listed(self, moves: Sequence[tuple[Entry, str]]) -> Sequence[tuple[Entry, str]]:
         if len(moves) < _WORTH_A_LISTING:
-            return [move for move in moves if self.set_aside(*move)]
+            return [move for move in moves if self.move_listed(*move)]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="archive") as pool:
             copied = [move for move, is_there in zip(moves, pool.map(self._copy, moves), strict=True) if is_there]
         return self._completed(copied, self._as_listed([entry.path for entry, _ in copied]))

@@ -162,15 +162,15 @@ class Storage(Protocol):
         store asks for no more, because a copy never replaces an object.
         """
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
+    def move_listed(self, entry: Entry, target: str) -> bool:
         """Moves a listed file and sets its time to now; False if another file is in its place.
 
         The folder may have been deleted and recreated since the listing, with a new file of the same name that is not
         applied. So the file is compared with the listed one, and is not moved if it differs.
         """
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
-        """`set_aside` for several files; yields those that were moved. A store moves many at once.
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """`move_listed` for several files; yields those that were moved. A store moves many at once.
 
         A file that cannot be moved is skipped.
         """

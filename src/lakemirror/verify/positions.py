@@ -79,7 +79,7 @@ def _findings(state: Replay, table: str, folder: Folder | None, begins_later: bo
     ours = [(commit, manifest) for commit, manifest in applied if manifest.identity == position.identity]
     yield from _each_commit(applied, table)
     begin = ours[0][1].first if ours and begins_later else 1
-    yield from _order(ours, table, _set_aside(folder, position), begin)
+    yield from _order(ours, table, _quarantined(folder, position), begin)
     if ours:
         yield from _last(ours[-1][1], position, table)
     yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
@@ -111,7 +111,7 @@ def _each_commit(applied: Sequence[tuple[Commit, Manifest]], table: str) -> Iter
             yield Finding("verify-position-differs", table, message, logged)
 
 
-def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
+def _quarantined(folder: Folder | None, position: Position) -> set[int] | None:
     """The numbers that were set aside; None where nobody knows: the folder that the table was filled from is gone, and
     what was set aside with it."""
     if folder is None or folder.identity != position.identity:
@@ -120,7 +120,7 @@ def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
 
 
 def _order(
-    applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None, begin: int
+    applied: Sequence[tuple[Commit, Manifest]], table: str, quarantined: set[int] | None, begin: int
 ) -> Iterator[Finding]:
     """Checks that every number from `begin` on is covered once: a manifest begins where the one before ends."""
     before = begin - 1
@@ -134,8 +134,8 @@ def _order(
         if begun and manifest.first <= before:
             message = f"version {commit.version} applies files {manifest.first} to {manifest.last} after file {before}"
             yield Finding("verify-applied-twice", table, message, logged)
-        elif set_aside is not None and not (is_first_of_all and applied[0][0].version != 0):
-            missing = [number for number in range(before + 1, manifest.first) if number not in set_aside][:5]
+        elif quarantined is not None and not (is_first_of_all and applied[0][0].version != 0):
+            missing = [number for number in range(before + 1, manifest.first) if number not in quarantined][:5]
             if missing:
                 named = ", ".join(map(str, missing))
                 message = f"version {commit.version} begins at file {manifest.first}; no commit applies {named}"

@@ -272,7 +272,7 @@ def test_a_held_folder_that_is_made_again_is_not_mistaken(storage: LocalStorage)
         (place / "file").write_bytes(b"new")
         with pytest.raises(FileNotFoundError):
             storage.read("held/file")
-        assert not storage.set_aside(entry, "held/_ProcessedFiles/file")
+        assert not storage.move_listed(entry, "held/_ProcessedFiles/file")
     assert storage.read("held/file") == b"new" and not storage.exists("held/_ProcessedFiles")
 
 
