@@ -182,10 +182,10 @@ class Snapshot:
         return found
 
 
-def read_snapshot(table: str | Place, version: int | None = None, known: Log | None = None) -> Snapshot | None:
+def read_snapshot(table: str | Place, version: int | None = None, listed: Log | None = None) -> Snapshot | None:
     """The table's state at a version (None: the newest). Returns None if there is no Delta table.
 
-    `known`: the log, or its end, as it was listed before; it is listed again only if a file of it is gone, or an older
+    `listed`: the log, or its end, as it was listed before; it is listed again only if a file of it is gone, or an older
     one is needed.
 
     Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
@@ -193,7 +193,7 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     """
     folder = place(table)
     for attempt in range(_ATTEMPTS):
-        log = known if known is not None and not attempt else list_log(folder)
+        log = listed if listed is not None and not attempt else list_log(folder)
         if log is None or log.version < 0:
             return None
         try:
@@ -207,12 +207,12 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     raise AssertionError
 
 
-def latest_commits(table: str | Place, known: Log | None = None) -> Iterator[tuple[int, Commit]]:
+def latest_commits(table: str | Place, listed: Log | None = None) -> Iterator[tuple[int, Commit]]:
     """The versions and actions of the log's commits, newest first. Each is read when the iterator reaches it.
 
-    `known`: as in `read_snapshot`.
+    `listed`: as in `read_snapshot`.
     """
-    log = known if known is not None else list_log(place(table))
+    log = listed if listed is not None else list_log(place(table))
     for number in sorted(log.commits if log else (), reverse=True):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]

@@ -241,14 +241,14 @@ def _seen_now(storage: Storage, files: TableFiles, content: bytes | None, applie
     return TableFiles(TableFolder(name, entries), files.metadata)
 
 
-def _read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:
+def _read_marker(storage: Storage, path: str, listed: Entry | None = None) -> bytes | None:
     """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one.
 
-    `known`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
+    `listed`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
     marker and files belong together.
     """
     try:
-        return storage.read(path, MOST_BYTES, known)
+        return storage.read(path, MOST_BYTES, listed)
     except FileNotFoundError:
         return None
     except LakemirrorError as error:
@@ -257,9 +257,9 @@ def _read_marker(storage: Storage, path: str, known: Entry | None = None) -> byt
         raise
 
 
-def marker_of(storage: Storage, folder: TableName, known: Entry | None = None) -> Marker | None:
-    """The marker of a table folder; None where there is none, or it is invalid. `known`: as of `_read_marker`."""
-    content = _read_marker(storage, f"{folder.folder}/{MARKER}", known)
+def marker_of(storage: Storage, folder: TableName, listed: Entry | None = None) -> Marker | None:
+    """The marker of a table folder; None where there is none, or it is invalid. `listed`: as of `_read_marker`."""
+    content = _read_marker(storage, f"{folder.folder}/{MARKER}", listed)
     return parse_marker(content) if content is not None else None
 
 

@@ -195,11 +195,11 @@ class _Mounted(LocalStorage):
         errors = {f"{self._mount}/{path}" if path else self._mount: error for path, error in inner.errors.items()}
         return Listing(files, folders if self._mount == LANDING_ZONE else [self._mount, *folders], others, errors)
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
-        return super().open(_relative(path, self._mount), known)
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
+        return super().open(_relative(path, self._mount), listed)
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        return super().read(_relative(path, self._mount), most_bytes, known)
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
+        return super().read(_relative(path, self._mount), most_bytes, listed)
 
 
 def _open_store(address: str) -> tuple[Storage, str]:

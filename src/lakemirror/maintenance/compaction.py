@@ -130,7 +130,7 @@ def _merge(
 ) -> int | None:
     adds: Sequence[Action] = ()
     try:
-        snapshot = read_snapshot(table, known=known())
+        snapshot = read_snapshot(table, listed=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
         files = _chosen(choose, snapshot, snapshot.files.values())

@@ -207,7 +207,7 @@ def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
 def status_of_new(path: Place) -> os.stat_result:
     """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
     if isinstance(path, StorePath):
-        path = replace(path, known=path.store.cache.own(path.key))
+        path = replace(path, listed=path.store.cache.own(path.key))
         entry = path.entry()
         path.store.cache.remember(path.key, entry.size, entry.tag)
     return path.stat()

@@ -75,11 +75,11 @@ class LocalStorage:
             return False
         return True
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
         with self._folder_of(path) as (folder, name):
             return os.fdopen(open_file(folder, name, path), "rb")
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
         with self._folder_of(path) as (folder, name), os.fdopen(open_file(folder, name, path), "rb") as file:
             if most_bytes is None:
                 return file.read()

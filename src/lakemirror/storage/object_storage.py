@@ -103,12 +103,12 @@ class ObjectStorage:
                 return True  # a key that no client can name is there
             raise
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path), known), 1 << 16))
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path), listed), 1 << 16))
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        if most_bytes is None or (known is not None and known.tag and known.size <= most_bytes):
-            data = self.store.read(self._key(path), known)
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
+        if most_bytes is None or (listed is not None and listed.tag and listed.size <= most_bytes):
+            data = self.store.read(self._key(path), listed)
             if most_bytes is None or len(data) <= most_bytes:
                 return data
         entry, data = self.store.tail(self._key(path), most_bytes + 1)

@@ -121,17 +121,17 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool:
         """True if anything is at that path, also a link."""
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process.
 
-        `known`: the file as a listing showed it. A store then reads this content or raises.
+        `listed`: the file as a listing showed it. A store then reads this content or raises.
         """
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
         """The file's content; FileNotFoundError. `content-too-large`, without reading, if it has more than
         `most_bytes`.
 
-        `known`: the file as a listing showed it. A store then returns this content, perhaps from memory, or a newer
+        `listed`: the file as a listing showed it. A store then returns this content, perhaps from memory, or a newer
         one.
         """
 
