@@ -129,6 +129,8 @@ class Versioning:
     `track`: the columns whose changes begin a version; empty: all but the sequence. `sequence`: the columns that order
     the changes of a key; empty: files and rows do. `deletes`: HARD, SOFT or IGNORE. `modified`: by the name of a change
     file when it was written, in microseconds since the epoch. `memory`: the remembered changes, if there are some.
+    `since`: with a sequence, the value of it, as texts, at which the versions of an earlier table folder end; empty:
+    there is none.
     """
 
     track: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ class Versioning:
     deletes: str = HARD
     modified: tuple[tuple[str, int], ...] = ()
     memory: Remembered | None = None
+    since: tuple[str, ...] = ()
 
 
 class Remembered(NamedTuple):

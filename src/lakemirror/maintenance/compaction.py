@@ -27,11 +27,13 @@ from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.kernels.data_rows import place_of
 from lakemirror.engines.newest_rows import written_at
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.maintenance import policy
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
@@ -146,6 +148,7 @@ def _merge(
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
+            LATELY_READ.forget({place_of(table, add["path"]) for add in files})
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)

@@ -215,38 +215,92 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     assert refused.value.code == "history-incomplete" and "sequence" in refused.value.message
 
 
+def made_again(database: Path) -> None:
+    shutil.rmtree(database / "Files/LandingZone/t")
+    begun(database)
+
+
 @pytest.mark.parametrize("was_dropped", [False, True])
-def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away(
+def test_versions_of_a_folder_that_was_made_again_begin_where_those_before_end(
     tmp_path: Path, was_dropped: bool
 ) -> None:
+    """Its rows come with sequences of before: each has one open version, and no closed version changes."""
     begun(tmp_path)
-    before = step(tmp_path, 1, (4, 5, "a"))
+    put(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 2, 3], n=[5, 2, 3], v=["a", "x", "y"]))
+    put(tmp_path, "t", 2, marked([2], id=[2], n=[7], v=[None]))
+    sync(tmp_path)
+    closed = [("x", 2, 7), ("y", 3, 7), ("a", 5, 7)]
     if was_dropped:
         end_dropped(LocalStorage(tmp_path), "Tables/t")
+        assert versions(tmp_path) == closed
         shutil.rmtree(tmp_path / "Tables/t")
-        before = [("a", 5, 6)]
-    shutil.rmtree(tmp_path / "Files/LandingZone/t")
-    begun(tmp_path)
-    change(tmp_path, 1, (4, 4, "again"))
-    error = failure(tmp_path)
-    assert error.code == "table-restored" and "t__history" in error.message and versions(tmp_path) == before
-    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
+    made_again(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 1, 2], n=[3, 4, 9], v=["b", "c", "z"]))
     sync(tmp_path)
-    assert versions(tmp_path) == [("again", 4, None)] and table_rows(tmp_path, "t") == {(1, 4, "again"): 1}
+    assert versions(tmp_path) == [*closed, ("c", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 2, (4, 2, "older"), (2, 1, None)) == [*closed, ("c", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 3, (4, 6, "d"), (4, 10, "d")) == [*closed, ("d", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 4, (4, 8, "e"))[-3:] == [("e", 8, 10), ("z", 9, None), ("d", 10, None)]
+    assert step(tmp_path, 5, (2, 7, None)) == [*closed, ("e", 8, 10), ("z", 9, None), ("d", 10, None)]
+    assert table_rows(tmp_path, "t") == {(1, 10, "d"): 1, (2, 9, "z"): 1}
 
 
-def test_rows_that_are_back_from_before_the_end_of_their_versions_are_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_made_again_and_again_has_no_empty_version(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 5, "a"))
+    for value, end in (("b", 7), ("c", 8)):
+        made_again(tmp_path)
+        assert step(tmp_path, 1, (4, 1, value))[-1] == (value, end - 1, None)
+    made_again(tmp_path)
+    assert step(tmp_path, 1, (4, 20, "d")) == [("a", 5, 6), ("b", 6, 7), ("c", 7, 8), ("d", 20, None)]
+
+
+def test_a_folder_that_is_made_again_while_history_is_off(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 6], v=["a", "x"]))
+    sync(tmp_path)
+    made_again(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 3], n=[2, 9], v=["b", "z"]))
+    sync(tmp_path)
+    begun(tmp_path)
+    assert step(tmp_path, 2, (4, 1, "older")) == [("a", 5, 7), ("x", 6, 7), ("b", 7, None), ("z", 9, None)]
+
+
+def test_a_resync_leaves_versions_as_they_are(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    before = step(tmp_path, 2, (4, 5, "a"), (4, 9, "c"))
+    MirroredDatabase(tmp_path).resync("t")
+    sync(tmp_path, batch_files=1)
+    assert versions(tmp_path) == before and table_rows(tmp_path, "t") == {(1, 9, "c"): 1}
+    assert step(tmp_path, 3, (4, 3, "b")) == [("a", 1, 3), ("b", 3, 5), ("a", 5, 9), ("c", 9, None)]
+
+
+def test_rows_that_are_back_begin_where_their_versions_ended(tmp_path: Path) -> None:
+    """The mirrored table comes back from where dropped ones are kept."""
     begun(tmp_path)
     put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 5], v=["a", "x"]))
     sync(tmp_path)
     end_dropped(LocalStorage(tmp_path), "Tables/t")
-    before = versions(tmp_path)
     change(tmp_path, 2, (4, 7, "b"))
-    error = failure(tmp_path)
-    assert error.code == "table-restored" and "2 rows" in error.message and versions(tmp_path) == before
-    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
     sync(tmp_path)
-    assert sorted(versions(tmp_path)) == [("a", 5, 7), ("b", 7, None), ("x", 5, None)]
+    assert sorted(versions(tmp_path)) == [("a", 5, 6), ("a", 6, 7), ("b", 7, None), ("x", 5, 6), ("x", 6, None)]
+
+
+def test_a_row_that_is_older_than_a_version_of_its_key_begins_where_all_of_them_end(tmp_path: Path) -> None:
+    """While the option was off, a key came back with an older sequence than that of its forgotten delete."""
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4, 2], id=[1, 2, 1], n=[5, 6, 8], v=["a", "x", None]))
+    sync(tmp_path)
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 8 * 86400)
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 2, marked([4], id=[1], n=[7], v=["back"]))
+    sync(tmp_path)
+    begun(tmp_path)
+    put(tmp_path, "t", 3, marked([4], id=[3], n=[1], v=["z"]))
+    sync(tmp_path)
+    assert sorted(versions(tmp_path)) == [("a", 5, 8), ("back", 8, None), ("x", 6, 8), ("x", 8, None), ("z", 8, None)]
 
 
 @pytest.mark.parametrize(

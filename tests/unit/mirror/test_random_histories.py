@@ -69,6 +69,14 @@ def test_versions_by_a_sequence(case: tuple[str, str, Any], data: Any) -> None:
     play(data.draw(stories(deletes, sequence, history)))
 
 
+@pytest.mark.parametrize("case", cases([("soft", "number", "scd2")], [*ORDERED, *MORE_ORDERED]), ids=named)
+@settings(max_examples=rounds(6, 300), **SLOW)
+@given(data=st.data())
+def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], data: Any) -> None:
+    deletes, sequence, history = case
+    play(data.draw(stories(deletes, sequence, history, again=True)))
+
+
 @pytest.mark.full
 @settings(max_examples=300, **SLOW)
 @given(data=st.data())

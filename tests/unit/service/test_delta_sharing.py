@@ -322,6 +322,38 @@ def test_changes_of_versions_that_one_client_cannot_read_together_are_refused(cl
     assert changes(4, 5, "&includeHistoricalMetadata=true").status == 200, "the client compares the columns"
 
 
+def test_changes_that_begin_where_a_table_was_made_again(client: Reader, tmp_path: Path) -> None:
+    """Its deletes are rows of the columns before: they are told only if the columns of the version hold them."""
+    database = tmp_path / "made"
+
+    def load_again(rows: dict[str, list[Any]]) -> None:
+        shutil.rmtree(database / "Files/LandingZone/t", ignore_errors=True)
+        declare(database, "t", ["id"])
+        put(database, "t", 1, {**rows, "__rowMarker__": [0]})
+        MirroredDatabase(database, engine="local", change_data_feed=True, deletion_vectors=False).sync()
+
+    for rows in (
+        {"id": [1], "name": ["a"]},
+        {"id": [2], "name": ["b"], "more": [1]},
+        {"id": [3], "other": [1.5]},
+        {"id": ["x"], "other": [1.5]},
+    ):
+        load_again(rows)
+    show(client, database, "anew")
+    for first, status in ((0, 200), (1, 200), (2, 400), (3, 400)):
+        for way in ("changes", "query"):
+            name = table("anew", "t")
+            if way == "query":
+                answer = client.query(name, {"startingVersion": first, "endingVersion": first}, DELTA)
+            else:
+                answer = client.get(f"{name}/changes?startingVersion={first}&endingVersion={first}", **DELTA)
+            assert answer.status == status, (first, answer.body)
+            if status == 400:
+                assert answer.code == "TableChanged" and f"at version {first}" in answer.json["message"]
+    found = lines(client.get(f"{table('anew', 't')}/changes?startingVersion=1&endingVersion=1", **DELTA))
+    assert sorted(kind for each in found[2:] for kind in each["file"]["deltaSingleAction"]) == ["add", "remove"]
+
+
 def test_an_answer_that_cannot_go_on_ends_the_connection(
     client: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.equal_rows import equal_rows
-from lakemirror.engines.kernels.intervals import OPEN, Events, Intervals, Known, fold_intervals, points_in_order
-from lakemirror.engines.kernels.sequence_order import sequence_ranks
+from lakemirror.engines.kernels.intervals import ALWAYS, OPEN, Events, Intervals, Known, fold_intervals, points_in_order
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
@@ -65,12 +65,13 @@ class VersionRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """All rows: known versions, then events. `moments`: values of times, `of_time`: which of them each time is."""
+    """All rows: known versions, then events. `moments`: the values of the times of versions, events and `since`."""
 
     content: pa.Table
     known: Known
     events: Events
     moments: pa.Array | None
+    since: int = ALWAYS
 
 
 def fold_versions(
@@ -95,6 +96,7 @@ def fold_versions(
         lambda one, other: equal_rows(content, tracked, one, other),
         identical=lambda one, other: equal_rows(content, content.column_names, one, other),
         sequenced=bool(versioning.sequence),
+        since=rows.since,
     )  # fmt: skip
     return _result(target, rows, content, found)
 
@@ -133,14 +135,16 @@ def _rows(
         )
     sequence = sequence_of(content, versioning.sequence)
     bounds = [bounds_of(known, name, versioning.sequence).cast(sequence.type) for name in _BOUNDS]
-    starts, ends, lasts, times = sequence_ranks(
-        [*bounds, sequence.slice(0, count), sequence.slice(count)], int(keys.max(initial=0)) + 1
+    began = from_texts(versioning.since, sequence.type)
+    starts, ends, lasts, times, since = sequence_ranks(
+        [*bounds, sequence.slice(0, count), sequence.slice(count), began], int(keys.max(initial=0)) + 1
     )
-    moments = pa.concat_arrays([chunk for part in (*bounds, sequence) for chunk in part.chunks])
+    moments = pa.concat_arrays([chunk for part in (*bounds, sequence, began) for chunk in part.chunks])
     ends = np.where(is_open, OPEN, ends)
-    lasts = np.maximum(lasts, starts)
+    least = int(since.max(initial=ALWAYS))
+    lasts = np.where(starts <= least, lasts, np.maximum(lasts, starts))
     return _Rows(
-        content, Known(keys[:count], starts, ends, lasts), Events(keys[count:], times, deletes, old), moments
+        content, Known(keys[:count], starts, ends, lasts), Events(keys[count:], times, deletes, old), moments, least
     )  # fmt: skip
 
 
@@ -156,7 +160,7 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
     texts = [json.loads(text) for text in encoded.dictionary.to_pylist()]
     codes = np.full(count, len(texts))
     codes[count - len(names) :] = np.asarray(encoded.indices.fill_null(len(texts)))
-    points = points_in_order(rows.known, rows.events, rows.moments is not None)
+    points = points_in_order(rows.known, rows.events, rows.moments is not None, rows.since)
     begins = np.ones(len(points.keys), bool)
     begins[1:] = points.keys[1:] != points.keys[:-1]
     ends = points.deletes & (not soft)
@@ -214,7 +218,7 @@ def _values(target: Target, rows: _Rows, start: np.ndarray, end: np.ndarray) -> 
         starts = pa.array(start, pa.int64()).cast(_TIME)
         return {START_AT: starts, END_AT: pa.array(end, pa.int64(), mask=is_open).cast(_TIME)}
     known, events, columns = rows.known, rows.events, {column.name: column for column in target.columns}
-    times = np.concatenate([known.starts, known.ends, known.lasts, events.times])
+    times = np.concatenate([known.starts, known.ends, known.lasts, events.times, [rows.since]])
     distinct, first = np.unique(times, return_index=True)
     found: dict[str, pa.Array] = {}
     for name, its in ((START_AT, start), (END_AT, end)):

@@ -22,8 +22,10 @@ from lakemirror.service.sharing.snapshots import Snapshots, whole_log
 from lakemirror.service.sharing.table_changes import (
     Span,
     change_lines,
+    check_columns_before,
     check_versions,
     check_without_vectors,
+    needs_columns_before,
     states_of,
     widest_of,
 )
@@ -108,6 +110,8 @@ class TableQueries:
         check_versions(span)
         states = states_of(span, self._snapshots.at(span.table, span.first))
         widest = widest_of(span, states, is_each_told=told_metadata)
+        if needs_columns_before(span):
+            check_columns_before(span, self._snapshots.at(span.table, span.first - 1).metadata, states[0])
         newest = self._snapshots.newest(span.table)
         answer_format = format_for_features(client, widest.features, newest, span.table.full_name)
         if answer_format == PARQUET and widest.features:
