@@ -202,8 +202,6 @@ class HistoryModel:
         for other in self._by_key().get(self._key(event.row), ()):
             if self._order(other) > self._order(event):
                 late = True
-            elif other.late and other.unchanged:
-                continue  # what it leaves out is not known any more: no row takes values from it
             elif other.marker != DELETE:
                 before = other.row
             elif self.deletes != "soft":
@@ -219,11 +217,9 @@ class HistoryModel:
         return event.marker == DELETE and self.deletes == "ignore"
 
     def _rows_after(self, events: Iterable[Event]) -> list[dict[str, Any]]:
-        """The rows of one key. What a late partial row leaves out is not known any more: it is no row."""
+        """The rows of one key."""
         rows: list[dict[str, Any]] = []
         for event in events:
-            if event.late and event.unchanged:
-                continue
             appends = event.marker == INSERT and not self.inserts_replace
             if event.marker == DELETE and self.deletes == "soft":
                 dead_since = APPLY_TIME if event.at is None else event.at

@@ -171,8 +171,9 @@ def _with_rows_for_partial_ones(story: Story) -> tuple[ChangeFile, ...]:
     return tuple(files)
 
 
-def play(story: Story, *, spark: Any = None, **settings: Any) -> None:
-    """Publishes the story, with passes in between, and compares every table with the model, and by `verify`."""
+def play(story: Story, *, spark: Any = None, builds: bool = False, **settings: Any) -> None:
+    """Publishes the story, with passes in between, and compares every table with the model, and by `verify`. `builds`:
+    the history tables are made again from their files, and compared once more."""
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
         database = place / "db"
@@ -189,6 +190,9 @@ def play(story: Story, *, spark: Any = None, **settings: Any) -> None:
                 for error in result.failed.values():
                     raise error
         compare(database, story, begun)
+        if builds:
+            MirroredDatabase(database, durability="process").build_history("t")
+            compare(database, story, begun)
         report = verify_database(LocalStorage(database), (), Options(against_files=True, threads=1))
         expected = {"verify-not-compared", *(["verify-impossible"] if story.again else [])}
         assert not [each for each in report.findings if each.code not in expected], report.findings

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.capture_process import QUICK_JAVA
 from tests.postgres import Postgres, execute
 from tests.postgres_types import TYPES
 
@@ -59,7 +60,9 @@ def test_loaded_and_streamed_values_are_the_same(postgres_server: Postgres, tmp_
     with log.open("wb") as said:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", str(db), "--from", url]
         command += ["--password-file", str(secret)]
-        capture = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "Asia/Tokyo"})
+        capture = subprocess.Popen(
+            command, stdout=said, stderr=said, env={**os.environ, **QUICK_JAVA, "TZ": "Asia/Tokyo"}
+        )
     folder = db / "Files/LandingZone/public.schema/t"
     try:
         wait(lambda: "following 1 tables" in log.read_text(), capture, log)

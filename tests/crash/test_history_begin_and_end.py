@@ -183,7 +183,7 @@ def test_two_engines_at_once(tmp_path: Path, count: int) -> None:
         put_at(tmp_path, "t", number, rows)
     code = "import sys; from lakemirror import MirroredDatabase as D; D(sys.argv[1], batch_files=1).sync()"
     words = [sys.executable, "-c", code, str(tmp_path)]
-    engines = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
+    engines = [preloaded.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     for each in engines:
         _, told = each.communicate(timeout=150)
         assert each.returncode == 0, told

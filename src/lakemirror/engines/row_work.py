@@ -181,7 +181,8 @@ class HistoryWork:
 
     `mode`: CHANGES, SCD2 or LATE. `folder`: the table folder, to which the files' names are relative. `applied_at`: the
     time of the apply, in microseconds since the epoch. `versioning`: of SCD2. `remembers`: of LATE, the
-    row markers of the changes that are remembered.
+    row markers of the changes that are remembered; `versions`: where there are partial rows among them, the work of the
+    versions from which they take values.
     """
 
     mode: str
@@ -189,6 +190,7 @@ class HistoryWork:
     applied_at: int
     versioning: Versioning | None = None
     remembers: tuple[int, ...] = (DELETE,)
+    versions: RowWork | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
+    completed_rows,
     fold_versions,
     key_values,
     plain_columns,
@@ -61,6 +62,29 @@ def changed_versions(
     target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
+    read = _read(target, versioning, files, changes, look)
+    rows = fold_versions(target, versioning, read.known, read.changes, read.remembered)
+    return ChangedVersions(read.known, rows, read.beyond)
+
+
+def completed_changes(
+    target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
+) -> pa.Table:
+    """The rows of such changes, with the values that partial ones take from the versions and changes before them."""
+    read = _read(target, versioning, files, changes, look)
+    return completed_rows(target, versioning, read.known, read.changes, read.remembered)
+
+
+class _Read(NamedTuple):
+    """What is known of the keys of changes. `changes`: with all columns. `beyond`: as of `ChangedVersions`."""
+
+    known: pa.Table
+    changes: Changed
+    remembered: Changed | None
+    beyond: int
+
+
+def _read(target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look) -> _Read:
     changes = changes._replace(rows=_with_all(plain_columns(changes.rows), target))
     keys = key_values(changes.rows, target)
     is_open = [may_have_open(add, target) for add in files]
@@ -72,14 +96,17 @@ def changed_versions(
     if len(wanted):
         deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
         its_keys = key_values(deeper.rows, target)
-        least = None if versioning.deletes == SOFT and changes.names is not None else _least(versioning, deeper)
+        takes_values = changes.names is not None and (
+            versioning.deletes == SOFT or bool(versioning.since) or (bool(versioning.sequence) and not files)
+        )  # a partial row may take values from an event that has no version any more, or none at all
+        least = None if takes_values else _least(versioning, deeper)
         column = next(each for each in target.columns if each.name == END_AT)
         closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
         known = pa.concat_tables([known, _found(target, files, closed, its_keys, look)])
         known = _of_this_folder(known, versioning)
         if versioning.memory is not None and versioning.sequence:
-            remembered, beyond = _remembered(target, versioning, known, deeper, its_keys, look)
-    return ChangedVersions(known, fold_versions(target, versioning, known, changes, remembered), beyond)
+            remembered, beyond = _remembered(target, versioning, known, (deeper, takes_values), look)
+    return _Read(known, changes, remembered, beyond)
 
 
 def _with_all(rows: pa.Table, target: Target) -> pa.Table:
@@ -186,13 +213,14 @@ def least_bound(values: pa.ChunkedArray) -> Any:
 
 
 def _remembered(
-    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, keys: pa.Table, look: Look
+    target: Target, versioning: Versioning, known: pa.Table, wanted: tuple[Changed, bool], look: Look
 ) -> tuple[Changed | None, int]:
     """The remembered changes of these keys from the first version on that the changes touch, in the order of arrival;
     and how many changes are in a run of events whose first one is not remembered any more, or before a delete that is
-    not."""
-    memory = versioning.memory
+    not. `wanted`: the changes, and whether all that is remembered is needed."""
+    memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
+    keys = key_values(changes.rows, target)
     rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
@@ -217,7 +245,7 @@ def _remembered(
     least, began = first.copy(), int(since.max(initial=0))
     begins = np.where(starts <= began, 0, starts)  # there or before: the version is cut off
     np.minimum.at(least, old[touched], begins[touched])
-    chosen = np.flatnonzero(at >= least[mine])
+    chosen = np.arange(len(at)) if needs_all else np.flatnonzero(at >= least[mine])
     # a version of several events of which the first is forgotten: nobody knows where a change within it belongs
     forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > begins)
     events = pa.table({"k": mine, "t": np.maximum(at, began)})

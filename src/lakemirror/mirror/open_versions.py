@@ -144,6 +144,26 @@ def _ends(target: Target, files: Sequence[Action], so_far: pa.ChunkedArray) -> I
                 yield bounds_of(rows, END_AT, names)
 
 
+def are_of_the_rows(versions: Base, current: Base, keys: Sequence[str]) -> bool:
+    """True if the open versions of a table with a sequence are the rows of the mirrored table, by key and sequence."""
+    assert versions.snapshot is not None and current.snapshot is not None
+    metadata = versions.snapshot.metadata.value
+    target = apply_target(target_of(versions.path, metadata, keys))
+    source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
+    sequence = _sequence(metadata)
+    parts = [(target, list(versions.snapshot.files.values())), (source, list(current.snapshot.files.values()))]
+    buckets = 1 + sum(record_count(add) or _ROWS for _, files in parts for add in files) // _ROWS
+    for bucket in range(buckets):
+        both = [_rows(each, target, files, (bucket, buckets)) for each, files in parts]
+        codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
+        ranks = np.concatenate(sequence_ranks([sequence_of(each, sequence) for each in both], len(codes)))
+        held = np.split(np.stack([codes, ranks]), [both[0].num_rows], axis=1)
+        one, other = (each[:, np.lexsort(each)] for each in held)
+        if not np.array_equal(one, other):
+            return False
+    return True
+
+
 def changed_moment(view: View, table: HistoryTable) -> int:
     """When rows changed without a change file, in microseconds since the epoch: now, or right before the first file
     that follows if that is earlier, but not before the last file that the history table has."""
