@@ -16,7 +16,7 @@ SCRIPT = """
 import json, tempfile
 from pathlib import Path
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.debezium import DebeziumStream, java_class
+from lakemirror.publisher.capture.debezium import DebeziumStream, _Java, java_class
 from lakemirror.publisher.capture.sqlserver import change_tables
 
 options = CaptureOptions("sqlserver://me:sesam@127.0.0.1:1/shop?encrypt=false")
@@ -51,6 +51,15 @@ table = java_class("io.debezium.relational.TableId")
 included = config.getTableFilters().dataCollectionFilter().isIncluded
 said["included"] = [included(table("shop", *each)) for each in (*tables, ("dbo", "orders2"), ("xdbo", "orders"))]
 said["unsent"] = bytes(config.getUnavailableValuePlaceholder()).decode() == change_tables.UNSENT
+heartbeat = java_class("org.apache.kafka.connect.data.SchemaBuilder").struct()
+heartbeat = heartbeat.name("io.debezium.connector.common.Heartbeat").build()
+value = java_class("org.apache.kafka.connect.data.Struct")(heartbeat)
+record = java_class("org.apache.kafka.connect.source.SourceRecord")(offset, offset, "t", heartbeat, value)
+(make,) = java_class("io.debezium.embedded.EmbeddedEngineChangeEvent").class_.getDeclaredConstructors()
+make.setAccessible(True)
+batch, text = java_class("java.util.ArrayList")(), java_class("java.lang.String")("{}")
+batch.add(make.newInstance(java_class("java.lang.Object")[:]([None, text, batch, record])))
+said["passed"] = change_tables.ReceivedChanges(0).take(_Java.get().groups(batch))[1][0].position
 for properties in runs:
     try:
         DebeziumStream(properties, lambda groups: True).run()
@@ -72,6 +81,7 @@ def test_the_connector_takes_our_properties_and_our_start() -> None:
     assert unknown == others  # of the engine, and of all connectors
     assert said["key"] == '["lakemirror_shop",{"server":"lakemirror_shop","database":"shop"}]'
     assert said["start"] == ["00000027:00000ac0:0002(NULL,0)", True, False] and said["unsent"]
+    assert said["passed"] == 0x27_0000_0AC0_0002
     assert said["included"] == [True, True, True, False, False]
     assert len(said["ends"]) == 2 and all("refused" in each for each in said["ends"]), said["ends"]
     assert "sesam" not in ran.stdout + ran.stderr
