@@ -25,6 +25,7 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import Bad, check_nulls, drop_written, named_errors
 from lakemirror.engines.complete_rows import completed, values_of
+from lakemirror.engines.completed_changes import write_completed
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
@@ -201,6 +202,8 @@ class Pipeline(ABC):
         shared = shared._replace(target=target, history=history)
         if history.mode == SCD2:
             return write_versions(self, work, shared, held, written)
+        if history.versions is not None:
+            return write_completed(self, work, shared, held, written)
         if held is None:
             kernel = write_deletes if history.mode == LATE else unit_kernels.write_changes
             units = change_units(work, None, self.parallelism, self.unit_bytes)

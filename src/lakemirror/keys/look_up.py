@@ -133,11 +133,13 @@ class Cache:
         with self._lock:
             self._drop(name)
 
-    def forget(self, places: Set[str]) -> None:
-        """Removes what was read of these data files, because no version of the table has them any more."""
+    def keep_only(self, table: str, places: Set[str]) -> None:
+        """Removes what was read of data files below this folder or address that are none of these."""
         with self._lock:
-            for name in [name for name in self._held if isinstance(name, tuple) and not places.isdisjoint(name[:2])]:
-                self._drop(name)
+            for name in [name for name in self._held if isinstance(name, tuple)]:
+                place = name[1] if isinstance(name[1], str) else name[0]
+                if place not in places and str(place).startswith(f"{table}/"):
+                    self._drop(name)
 
     def _drop(self, name: Hashable) -> None:
         keys = self._held.pop(name, None)

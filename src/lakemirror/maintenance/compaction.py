@@ -135,6 +135,7 @@ def _merge(
         snapshot = read_snapshot(table, known=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
+        LATELY_READ.keep_only(table, {place_of(table, add["path"]) for add in snapshot.files.values()})
         files = _chosen(choose, snapshot, snapshot.files.values())
         if not files:
             return 0
@@ -148,7 +149,6 @@ def _merge(
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
-            LATELY_READ.forget({place_of(table, add["path"]) for add in files})
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
