@@ -141,7 +141,7 @@ def _temporal(kind: TypeName) -> _Rule | None:
 
 def _local(values: pa.Array) -> pa.Array:
     """Dates and times without the zone that Debezium adds."""
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 cannot be told apart")
+    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return pc.replace_substring_regex(values, "Z$", "")
 
 
@@ -149,7 +149,7 @@ def _offsets(values: pa.Array) -> pa.Array:
     """Times with their offset. Debezium gives those before 1970 that have a fraction a second too late."""
     early = pc.and_(pc.less(values, "1970-01-02"), pc.invert(pc.match_substring_regex(values, _WHOLE)))
     _refuse(values, early, "fractions of a second before 1970 are not given exactly")
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 cannot be told apart")
+    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return values
 
 
