@@ -3,7 +3,8 @@
     python -m benchmarks.sharing
 
 Service and readers are processes of their own on one machine. `alone`: one reader after the other, time until the last
-byte of the answer. `server_cpu_ms`: of the service, for one query, while 200 readers ask.
+byte of the answer. `server_cpu_ms`: of the service, for one query, while 200 readers ask. `apart`: each reader asks a
+question of its own, so that no answer is sent to two.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +31,7 @@ from lakemirror.service.auth.tokens import Tokens
 FILES, READERS, QUERIES = 1_000, 200, 10
 QUERY = "/delta-sharing/shares/sales/schemas/shop/tables/{}/query"
 _END = b"\r\n0\r\n\r\n"  # of a body in chunks
+_LENGTH = re.compile(rb"content-length: (\d+)\r.*?\r\n\r\n", re.I | re.S)
 
 
 def rss(process: int) -> float:
@@ -54,34 +58,47 @@ class Reader(asyncio.Protocol):
         self.ask()
 
     def ask(self) -> None:
-        self.first, self.last, self.begun = b"", b"", time.perf_counter()
+        self.first, self.last, self.length, self.begun = b"", b"", 0, time.perf_counter()
         self.transport.write(self.request)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        self.first = self.first or data[:15]
+        self.first = self.first or data
+        self.length += len(data)
         self.last = (self.last + data)[-len(_END) :]
-        if self.last != _END:
+        told = _LENGTH.search(self.first)
+        if self.length < told.end() + int(told[1]) if told else self.last != _END:
             return
         self.taken.append(time.perf_counter() - self.begun)
         self.left -= 1
-        if b" 200 " in self.first and self.left:
+        if b" 200 " in self.first[:15] and self.left:
             self.ask()
         else:
             self.transport.close()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        assert b" 200 " in self.first and not self.left, self.first
+        assert b" 200 " in self.first[:15] and not self.left, self.first
         self.ended.set_result(None)
 
 
-async def side_by_side(port: int, request: bytes, readers: int) -> list[float]:
+async def side_by_side(port: int, requests: Sequence[bytes]) -> list[float]:
     """The seconds of each query of so many readers."""
     loop = asyncio.get_running_loop()
-    made = [
-        (await loop.create_connection(lambda: Reader(request, QUERIES), "127.0.0.1", port))[1] for _ in range(readers)
-    ]
+    made = []
+    for request in requests:
+        _, reader = await loop.create_connection(partial(Reader, request, QUERIES), "127.0.0.1", port)
+        made.append(reader)
     await asyncio.gather(*(each.ended for each in made))
     return [taken for each in made for taken in each.taken]
+
+
+def question(table: str, token: str, more: int) -> bytes:
+    """A request. `more`: with another number it is another question, with the same answer."""
+    body = json.dumps({"limitHint": FILES * 10 + more})
+    lines = (
+        f"POST {QUERY.format(table)} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}", "", body,
+    )  # fmt: skip
+    return "\r\n".join(lines).encode()
 
 
 def measure(root: Path) -> dict[str, float]:
@@ -91,29 +108,27 @@ def measure(root: Path) -> dict[str, float]:
         rows = pa.table({"id": list(range(files)), "part": [str(i) for i in range(files)], "name": ["x" * 20] * files})
         write_deltalake(str(root / "sales/shop/Tables" / name), rows, partition_by=["part"])
     command = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--port", "0", "--http"]
-    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert service.stdout is not None
-        port = int(next(re.search(r":(\d+)$", line) for line in service.stdout if "serving" in line)[1])  # type: ignore[index]
+        serving = next(line for line in service.stdout if line.startswith("serving"))
+        port = int(serving.rpartition(":")[2])
         token, _ = Tokens(root / ".lakemirror/keys").issue_for_sharing(issued.principal, issued.tenant_id, 3600)
-        time.sleep(10)  # until the databases have been found
+        time.sleep(8)  # until the databases have been found
         found: dict[str, float] = {}
-        for name in ("large", "usual"):
-            lines = (
-                f"POST {QUERY.format(name)} HTTP/1.1",
-                "Host: localhost",
-                f"Authorization: Bearer {token}",
-                "Content-Length: 2",
+        for name, apart in (("large", 0), ("large", 1), ("usual", 1)):
+            own, requests = (
+                f"{name}_apart" if apart else name,
+                [question(name, token, n * apart) for n in range(READERS)],
             )
-            request = "\r\n".join([*lines, "", "{}"]).encode()
-            asyncio.run(side_by_side(port, request, 20))
-            found[f"{name}_alone_median_ms"] = statistics.median(asyncio.run(side_by_side(port, request, 1))) * 1000
+            asyncio.run(side_by_side(port, requests[:20]))
+            found[f"{own}_alone_median_ms"] = statistics.median(asyncio.run(side_by_side(port, requests[:1]))) * 1000
             before, used = rss(service.pid), cpu(service.pid)
-            taken = sorted(asyncio.run(side_by_side(port, request, READERS)))
-            found[f"{name}_server_cpu_ms"] = (cpu(service.pid) - used) / len(taken) * 1000
-            found[f"{name}_{READERS}_readers_median_ms"] = statistics.median(taken) * 1000
-            found[f"{name}_{READERS}_readers_p95_ms"] = taken[int(len(taken) * 0.95)] * 1000
-            found[f"{name}_grew_mib"] = rss(service.pid) - before
+            taken = sorted(asyncio.run(side_by_side(port, requests)))
+            found[f"{own}_server_cpu_ms"] = (cpu(service.pid) - used) / len(taken) * 1000
+            found[f"{own}_{READERS}_readers_median_ms"] = statistics.median(taken) * 1000
+            found[f"{own}_{READERS}_readers_p95_ms"] = taken[int(len(taken) * 0.95)] * 1000
+            found[f"{own}_grew_mib"] = rss(service.pid) - before
         return found
     finally:
         service.terminate()

@@ -172,16 +172,24 @@ def follow(
 
 @contextmanager
 def _recorded(database: str, name: str) -> Iterator[None]:
-    """Logs the begin of a capture, and its end with the error that ended it, where the database is within reach."""
+    """Logs the begin of a capture, and its end with the error that ended it; of a service, through its landing zone."""
     from lakemirror.executions.execution import CAPTURE, Execution, without_credentials
     from lakemirror.executions.execution_log import record_once
+    from lakemirror.executions.published_executions import PUBLISHED, publish_execution
+    from lakemirror.publisher import Landing
 
     begun, code, message = time.monotonic(), "", ""
 
     def record(seconds: float) -> None:
+        ended = Execution(round(time.time(), 3), CAPTURE, "", name, round(seconds, 3), error_code=code)
+        ended = ended._replace(error_message=without_credentials(message))
         if not database.startswith(("https://", "http://")):
-            ended = Execution(round(time.time(), 3), CAPTURE, "", name, round(seconds, 3), error_code=code)
-            record_once(database, ended._replace(error_message=without_credentials(message)))
+            record_once(database, ended)
+            return
+        try:
+            publish_execution(Landing(database).folder(PUBLISHED), ended)
+        except (LakemirrorError, OSError) as error:
+            typer.echo(f"not logged: {error}", err=True)
 
     record(0.0)
     try:

@@ -143,7 +143,11 @@ class SparkEngine(Pipeline):
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
-        if self._few_bytes and sum(map(weight_of, units)) <= self._few_bytes:
+        if kernel is unit_kernels.read_keys:
+            weight = sum(unit.rows for unit in units) * _width_of(shared)
+        else:
+            weight = sum(map(weight_of, units))
+        if weight <= self._few_bytes and self._few_bytes:
             yield from self._here.carry(step, kernel, shared, units)
             return
         first: Bad | LakemirrorError | None = None
@@ -255,6 +259,14 @@ def _key_width(target: Target) -> int:
     """The approximate bytes of a key in Arrow."""
     kinds = [field.type for field in work_schema(target, target.keys)]
     return sum(kind.bit_width // 8 or 1 if _is_fixed(kind) else _TEXT_WIDTH for kind in kinds)
+
+
+def _width_of(shared: Shared) -> int:
+    """The approximate bytes of what is read of a change for the fold: its key, marker and position, and what options
+    need.
+    """
+    sequence = len(shared.ordering.sequence) if shared.ordering is not None else 0
+    return _key_width(shared.target) + 9 + _TEXT_WIDTH * (sequence + shared.partial)
 
 
 def _named(target: Target, step: str) -> str:

@@ -110,7 +110,7 @@ class ChangeHandler:
             return
         if found.columns is None or not found.columns.isdisjoint(stream.table.types_before()):
             name = ".".join(found.table)
-            self._end(found.table, RowsExchanged("capture-schema-changed", f"{name}: {found.why}", table=name))
+            self.end(found.table, RowsExchanged("capture-schema-changed", f"{name}: {found.why}", table=name))
 
     def _publish_complete(self) -> None:
         complete, ended = self._pending.take_complete()
@@ -159,7 +159,7 @@ class ChangeHandler:
             if error.code in ("capture-taken", "capture-source-failed"):
                 raise error
             if not error.retry:
-                self._end(table, error)
+                self.end(table, error)
                 return
             self._state.waiting(table, error)
             self._wait(wait)
@@ -178,7 +178,7 @@ class ChangeHandler:
             return False
         return True
 
-    def _end(self, table: Table, error: LakemirrorError) -> None:
+    def end(self, table: Table, error: LakemirrorError) -> None:
         """Stops one table: its folder says so before the source is confirmed without it."""
         stream = self._streams[table]
         state = stopped(stream.state, error)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE
 from lakemirror.publisher.capture.capture_options import CaptureOptions
@@ -306,6 +306,9 @@ class Capture:
         loading = self._load_beside(wanted)
         try:
             _run_until(stream, ended)
+        except TableError as error:  # a change that is too large: the other tables go on in another round
+            for table in [table for table in handler.streams if ".".join(table) == error.table]:
+                handler.end(table, error)
         finally:
             if loading is not None:
                 loading.join()

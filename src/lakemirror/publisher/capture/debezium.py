@@ -66,10 +66,17 @@ class Group:
 class DebeziumStream:
     """One run of the engine."""
 
-    def __init__(self, properties: Mapping[str, str], handler: Callable[[list[Group]], bool]) -> None:
-        """`handler` gets the groups of a batch; True confirms to the source everything up to this batch."""
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        handler: Callable[[list[Group]], bool],
+        too_large: Callable[[], LakemirrorError | None] = lambda: None,
+    ) -> None:
+        """`handler` gets the groups of a batch; True confirms to the source everything up to this batch. `too_large`:
+        the error where Java's memory did not suffice, if the source tells of which table the change is.
+        """
         self._properties = {**ENGINE, **properties}
-        self._handler = handler
+        self._handler, self._too_large = handler, too_large
         self._failure: BaseException | None = None
         self._ended: tuple[bool, str] = (True, "")
         self._engine: Any = None
@@ -89,7 +96,7 @@ class DebeziumStream:
             raise self._failure
         succeeded, message = self._ended
         if "OutOfMemoryError" in message or "Java heap space" in message:
-            raise LakemirrorError(
+            raise self._too_large() or LakemirrorError(
                 "capture-value", f"a change of the source is too large for the stream's memory of {HEAP}"
             )
         if not succeeded and not self._stopped.is_set():

@@ -35,7 +35,8 @@ from lakemirror.service.sharing.table_changes import (
 class Answer:
     """The lines of an answer about one version. `text(link, expiry)` makes them.
 
-    `table_id`: of the metadata; a table that is dropped and made again has another one.
+    `table_id`: of the metadata; a table that is dropped and made again has another one. `files`: how many it names;
+    None if that is not known.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Answer:
     text: Callable[[Link, int], Iterator[str]]
     has_end: bool = False
     table_id: str = ""
+    files: int | None = None
 
 
 class TableQueries:
@@ -84,7 +86,8 @@ class TableQueries:
         def text(link: Link, expiry: int) -> Iterator[str]:
             return chain(head, (line.text(link, expiry) for line in files))
 
-        return _answer(client, snapshot.version, answer_format, text)
+        answer = _answer(client, snapshot.version, answer_format, text)
+        return replace(answer, table_id=snapshot.metadata.id, files=len(files))
 
     def changes(self, table: SharedTable, client: Client, query: Mapping[str, str]) -> Answer:
         """The change data feed of a span of versions. `query`: names in lower case. Refused."""
