@@ -138,7 +138,7 @@ def test_dying_at_every_named_place_does_no_harm(
     names = [name for name in failpoints.NAMES if name != "soft-deletes.before-commit"]  # in `test_failpoints.py`
     for turn, name in enumerate(n for n in names if by == "local" or n.startswith("apply.")):
         monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1" if name == "merge.before-commit" else "1000")
-        if name.startswith(("apply.", "commit.", "retire.")):
+        if name.startswith(("apply.", "commit.", "archive.")):
             for table in (TABLES[turn % 4], TABLES[(turn + 1) % 4]):
                 publisher.publish(table)
                 publisher.publish(table)
