@@ -54,7 +54,7 @@ class Source:
         str,
         typer.Option(
             "--from",
-            help="postgresql://…, mariadb://… or mysql://USER@HOST/DATABASE; or kafka://HOST:9092/PATTERN.",
+            help="postgresql, mariadb, mysql or sqlserver://USER@HOST/DATABASE; or kafka://HOST:9092/PATTERN.",
             metavar="URL",
         ),
     ]
@@ -73,7 +73,8 @@ class Source:
     ] = None
     flat: Annotated[bool, typer.Option("--flat", help="Folders without their schema.")] = False
     password_file: Annotated[
-        Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, .pgpass; MYSQL_PWD.")
+        Path | None,
+        typer.Option(help="A file that holds the password. Else: PGPASSWORD, .pgpass; MYSQL_PWD; SQLCMDPASSWORD."),
     ] = None
 
 
@@ -149,6 +150,8 @@ def follow(
 
     Example: lakemirror capture shop --from mariadb://shop@db/shop
 
+    Example: lakemirror capture shop --from sqlserver://shop@db/shop
+
     Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():
@@ -160,7 +163,7 @@ def follow(
         _follow_topics(database, source, topics, once=work.once)
         return
     options = options_of(source, values)
-    _prepare_java(options)
+    prepare_java(options)
     landing = Landing(database)
     with progress_bars() as show:
         running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
@@ -201,11 +204,11 @@ def _recorded(database: str, name: str) -> Iterator[None]:
         record(time.monotonic() - begun)
 
 
-def _prepare_java(options: CaptureOptions) -> None:
-    """Finds Java, where the stream of the source needs it."""
+def prepare_java(options: CaptureOptions, *, streams: bool = True) -> None:
+    """Finds Java, where the source needs it. `streams`: not for questions alone."""
     from lakemirror.publisher.capture.source_kinds import needs_java
 
-    if needs_java(options):
+    if needs_java(options, streams=streams):
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 

@@ -18,7 +18,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.publisher.capture.capture_position import LOADING, CaptureState, stopped, write_state
 from lakemirror.publisher.capture.change_folding import TableShape
-from lakemirror.publisher.capture.debezium import Group, event_columns
+from lakemirror.publisher.capture.debezium import Group, KnownColumns
 from lakemirror.publisher.capture.envelope import Ended, EventColumn, TableEvents, read_ended, read_events
 from lakemirror.publisher.capture.pending_changes import PendingChanges, Table
 from lakemirror.publisher.capture.table_stream import Found, TableStream
@@ -67,7 +67,7 @@ class ChangeHandler:
         self._shape_of, self._found = shape_of, found
         self._state, self._stop, self._is_loaded_again = state, stop, is_loaded_again
         self._pending = PendingChanges()
-        self._columns: dict[str, tuple[object, tuple[EventColumn, ...]]] = {}
+        self._columns = KnownColumns()
         self._published = 0.0
         self.committed = 0
         self.may_confirm = True
@@ -78,7 +78,7 @@ class ChangeHandler:
         for group in groups:
             if group.topic.endswith(_TRANSACTION):
                 ended += read_ended(group.lines)
-            elif columns := self._columns_of(group):
+            elif columns := self._columns.of(group):
                 events += read_events(group.lines, columns)
         return self.take(events, ended)
 
@@ -217,13 +217,6 @@ class ChangeHandler:
                     raise
                 return False
         return self.committed > 0  # before the first end of a transaction, Debezium would confirm a place within one
-
-    def _columns_of(self, group: Group) -> tuple[EventColumn, ...]:
-        """The columns that a schema names, kept as long as the schema stays the same."""
-        known = self._columns.get(group.topic)
-        if known is None or not group.schema.equals(known[0]):
-            known = self._columns[group.topic] = (group.schema, event_columns(group.schema))
-        return known[1]
 
     def _table(self, events: TableEvents) -> Table:
         return events.schema, events.table

@@ -40,7 +40,7 @@ from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.source_form import SourceForm
 from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Stream
-from lakemirror.publisher.capture.source_kinds import open_source
+from lakemirror.publisher.capture.source_kinds import has_cuts, open_source
 from lakemirror.publisher.capture.source_pulse import Pulse
 from lakemirror.publisher.capture.table_reload import Reloaded, publish_differences
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
@@ -90,7 +90,7 @@ class Capture:
         self._reloaded: set[str] = set()
         self._zone = landing.folder(LANDING_ZONE)
         self._wanted, self._reload = options.reload, set[str]()
-        self._cuts = SourceCuts(landing.folder(CUTS), cut, tell)
+        self._cuts = SourceCuts(landing.folder(CUTS), cut if has_cuts(options) else 0, tell)
 
     def stop(self) -> None:
         """Ends `run` soon, from a signal handler or another thread."""
