@@ -200,9 +200,9 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
 
 
 def least_bound(values: pa.ChunkedArray) -> Any:
-    """The least of these values of a sequence in the form of `bound`; None if it has none."""
+    """The least of these values of a sequence in the form of `bound`; None if it has none, as where one is NULL."""
     kind = values.type
-    if not len(values):
+    if not len(values) or values.null_count:
         return None
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return int(numbers_of(values).min())

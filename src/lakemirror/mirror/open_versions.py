@@ -29,7 +29,6 @@ from lakemirror.delta.schema import from_delta
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.intervals import OPEN
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_ranks
 from lakemirror.engines.kernels.version_rows import Changed, bounds_of, key_values, plain_columns, sequence_of
@@ -239,9 +238,10 @@ def _check_newest(versions: pa.Table, rows: pa.Table, opened: int, target: Targe
     codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
     count = int(codes.max(initial=-1)) + 1
     its, last = sequence_ranks([sequence_of(each, sequence) for each in both], count)
-    newest = np.full(count, OPEN)
-    newest[codes[: rows.num_rows]] = its
-    if opened != rows.num_rows or (last > newest[codes[rows.num_rows :]]).any():
+    newest, new = np.full(count, -1), codes[: rows.num_rows]
+    np.maximum.at(newest, new, its)  # inserts may have made several rows of a key
+    has_row = newest[codes[rows.num_rows :]] >= 0
+    if opened != np.count_nonzero(newest >= 0) or (last > newest[codes[rows.num_rows :]])[has_row].any():
         raise RowsBehind
 
 

@@ -347,6 +347,33 @@ def test_a_folder_that_is_made_again_while_history_is_off(tmp_path: Path) -> Non
     assert step(tmp_path, 2, (4, 1, "older")) == [("a", 5, 7), ("x", 6, 7), ("b", 7, None), ("z", 9, None)]
 
 
+def test_a_folder_that_is_made_again_after_a_day_that_has_no_text(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for value, day in (("a", 2_933_297), ("b", 5)):  # the first is in the year 10001
+        days = pa.array([day], pa.int32()).cast(pa.date32())
+        put(tmp_path, "t", 1, marked([4], id=[1], n=days, v=[value]))
+        sync(tmp_path)
+        if value == "a":
+            made_again(tmp_path)
+    rows = read_table(tmp_path / "Tables/t__history")
+    assert rows.filter(rows["__END_AT"].is_null())["v"].to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize(("marker", "at"), [(0, 6), (4, None)], ids=["several of a key", "without a sequence"])
+def test_history_goes_on_with_rows_that_came_while_its_options_were_off(
+    tmp_path: Path, marker: int, at: int | None
+) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 5, "a"))
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 2, marked([marker] * 2, id=[1, 2], n=pa.array([at] * 2, pa.int64()), v=["b", "b"]))
+    sync(tmp_path)
+    begun(tmp_path)
+    put(tmp_path, "t", 3, marked([4], id=[2], n=[7], v=["c"]))
+    sync(tmp_path)
+    assert set(versions(tmp_path)) == {("a", 5, 6), ("b", 6, None), ("b", 6, 7), ("c", 7, None)}
+
+
 def test_a_resync_leaves_versions_as_they_are(tmp_path: Path) -> None:
     begun(tmp_path)
     step(tmp_path, 1, (4, 1, "a"))

@@ -16,6 +16,9 @@ _MOST = 1 << 40
 
 _LARGEST = 1 << 62
 
+_WHOLE = {pa.timestamp("us").id: pa.int64(), pa.date32().id: pa.int32()}
+"""As which numbers times and days are written, because not every year has a text that can be read."""
+
 
 def sequence_ranks(parts: Sequence[pa.ChunkedArray], keys: int) -> list[np.ndarray]:
     """Numbers (int64) that compare as the sequences do, for each part. `parts`: structs of the sequence's columns.
@@ -87,7 +90,7 @@ def as_texts(value: pa.StructScalar) -> list[str]:
     """A value of a sequence as texts, one a column, for a property of a table."""
     parts = [value[name] for name in value.type.names]
     return [
-        str((each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each).cast(pa.string())) for each in parts
+        str((each.cast(_WHOLE[each.type.id]) if each.type.id in _WHOLE else each).cast(pa.string())) for each in parts
     ]
 
 
@@ -95,19 +98,13 @@ def from_texts(texts: Sequence[str], kind: pa.StructType) -> pa.ChunkedArray:
     """One value of a sequence of this type from its texts; none without texts."""
     if not texts:
         return pa.chunked_array([], kind)
-    parts = [pa.array([text]) for text in texts]
-    are_whole = [
-        pa.types.is_timestamp(field.type) and text.lstrip("-").isdigit()
-        for text, field in zip(texts, kind, strict=True)
-    ]
-    parts = [part.cast(pa.int64()) if whole else part for part, whole in zip(parts, are_whole, strict=True)]
-    return pa.chunked_array(
-        [
-            pa.StructArray.from_arrays(
-                [part.cast(field.type) for part, field in zip(parts, kind, strict=True)], names=kind.names
-            )
-        ]
-    )
+    parts = []
+    for text, field in zip(texts, kind, strict=True):
+        part = pa.array([text])
+        if field.type.id in _WHOLE and text.lstrip("-").isdigit():
+            part = part.cast(_WHOLE[field.type.id])
+        parts.append(part.cast(field.type))
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, names=kind.names)])
 
 
 def next_value(value: pa.Scalar) -> pa.Scalar:
