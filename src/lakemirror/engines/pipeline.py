@@ -16,6 +16,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,37 @@ class Pipeline(ABC):
             memory = work.ordering.memory._replace(files=())
             shared = shared._replace(ordering=replace(work.ordering, memory=memory))
         with self.held(work, shared) as held:
-            if work.history is not None:
-                result = self._write_history(work, shared, held, written)
-            else:
-                result = self._mirrored(work, shared, held, written)
-            return replace(result, also=self._also(work, shared, held)) if work.also else result
+            if work.also:
+                return self._with_others(work, shared, held, written)
+            return self._own(work, shared, held, written)
+
+    def _own(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
+        """What the changes do to the target of the work itself."""
+        if work.history is not None:
+            return self._write_history(work, shared, held, written)
+        return self._mirrored(work, shared, held, written)
+
+    def _with_others(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
+        """The same for all targets: side by side if the changes are in memory. If one fails, all files are removed."""
+        theirs: list[list[Action]] = [[] for _ in work.also]
+        acts = [partial(self._own, work, shared, held, written)]
+        acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
+        try:
+            result, *others = (map if held is None else self.each)(lambda act: act(), acts)
+        except BaseException:
+            for other, its in zip(work.also, theirs, strict=True):
+                drop_written(other.target.path, its)
+            raise
+        return replace(result, also=tuple(others))
+
+    def _other(
+        self, other: RowWork, written: list[Action], work: RowWork, shared: Shared, held: HeldChanges | None
+    ) -> RowResult:
+        """What the changes of a work do to another target."""
+        its = shared._replace(target=other.target.sources)
+        shares = held if held is not None and may_share(shared.target, its.target) else None
+        with named_errors(other.target.path):
+            return self._write_history(replace(other, changes=work.changes), its, shares, written)
 
     def _mirrored(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
         """The net effect of the changes on the mirrored table, and its files."""
@@ -174,23 +201,6 @@ class Pipeline(ABC):
             return self._write(work, shared, None, apart, written)
         with fold_in_passes(work, self.keys_of(work, shared), self._scratch_of(target), self.fold_memory) as folded:
             return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
-
-    def _also(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> tuple[RowResult, ...]:
-        """What the same changes do to the other targets. If one fails, the files of all of them are removed."""
-        results: list[RowResult] = []
-        for each in work.also:
-            written: list[Action] = []
-            its = shared._replace(target=each.target.sources)
-            shares = held if held is not None and may_share(shared.target, its.target) else None
-            try:
-                with named_errors(each.target.path):
-                    results.append(self._write_history(replace(each, changes=work.changes), its, shares, written))
-            except BaseException:
-                drop_written(each.target.path, written)
-                for before, result in zip(work.also, results, strict=False):
-                    drop_written(before.target.path, result.adds)
-                raise
-        return tuple(results)
 
     def _write_history(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
