@@ -365,7 +365,7 @@ def _to_keep(rows: pa.Table, wanted: WantedKeys) -> Kept:
 
 
 def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
-    """The positions of the rows with a wanted key, without hashing: by binary search if the rows are sorted, or else in
+    """The positions of the rows with a wanted key, without hashing: by binary search for few in sorted rows, or else in
     a map of the wanted numbers. None if the rows are neither sorted nor the wanted numbers dense.
     """
     if rows[0].null_count or not rows.num_rows:
@@ -376,6 +376,8 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     wanted = column.numbers
     low, high = np.searchsorted(wanted, values[0]), np.searchsorted(wanted, values[-1], "right")
     inside = wanted[low:high]
+    if len(inside) * _MANY > len(values) and (dense := column.places_of(values)) is not None:
+        return dense
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count
@@ -383,5 +385,6 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     return found
 
 
+_MANY = 8  # at one wanted number for so many sorted ones, one pass over all is faster than binary searches
 _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
