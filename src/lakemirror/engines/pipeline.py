@@ -216,8 +216,8 @@ class Pipeline(ABC):
             units = change_units(work, None, self.parallelism, self.unit_bytes)
             return RowResult(adds=tuple(self._written(step, kernel, shared, units, written)))
         if history.mode == LATE:
-            rows = held_deletes(work, held)
-            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, slices(rows), written)))
+            parts = [part for rows in held_deletes(work, held) for part in slices(rows)]
+            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, parts, written)))
         rows = held.rows(None)
         check_nulls(work.changes, target.sources, rows, None)
         origin = origin_of(((unit, unit.first_row, unit.rows) for unit in work.changes), history)
