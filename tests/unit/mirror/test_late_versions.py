@@ -342,7 +342,7 @@ def test_a_change_before_a_delete_that_is_forgotten_is_warned_of(tmp_path: Path,
     step(tmp_path, 2, (4, 4, "in time"))
     status = tmp_path / "Files/Monitoring/tables.json"
     assert "late-beyond-memory" not in status.read_text()
-    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 2 * 86_400) == 2
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 2 * 86_400) == 3
     assert step(tmp_path, 3, (4, 3, "z")) == [("a", 1, 3), ("z", 3, 4), ("in time", 4, 5)]
     sync(tmp_path)
     assert "late-beyond-memory" in status.read_text()
