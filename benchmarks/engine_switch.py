@@ -33,7 +33,7 @@ from benchmarks import data
 from benchmarks.mirror import Mirror, Point
 
 _ROWS = 1_000_000  # of the table before the batch
-_FILE = 256  # MiB decoded of one change file
+_FILE = 256  # MiB decoded of one change file; less where four would be more than all
 _PAYLOAD = 400  # bytes of the text in a row
 _ENGINES = ("local", "auto", "spark")
 
@@ -108,8 +108,8 @@ def _changes(folder: Path, size: int) -> list[Path]:
     as decoded."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(17)
-    rows = (_FILE << 20) // (_PAYLOAD + 24)
-    files = max(1, size // _FILE)
+    file = max(1, min(_FILE, size // 4))
+    rows, files = (file << 20) // (_PAYLOAD + 24), max(1, size // file)
     payload = _payload(rows)
     for number in range(1, files + 1):
         ids = random.integers(0, files * rows, rows)

@@ -2,89 +2,137 @@
 
     python -m benchmarks.sharing
 
-Service and readers share the machine. `alone`: one reader after the other, time until the last byte of the answer.
+Service and readers are processes of their own on one machine. `alone`: one reader after the other, time until the last
+byte of the answer. `server_cpu_ms`: of the service, for one query, while 200 readers ask. `apart`: each reader asks a
+question of its own, so that no answer is sent to two.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
-import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import aiohttp
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
-from lakemirror.service.service import Options, Service
 
-FILES, READERS, QUERIES = 1_000, 200, 5
+FILES, READERS, QUERIES = 1_000, 200, 10
 QUERY = "/delta-sharing/shares/sales/schemas/shop/tables/{}/query"
+_END = b"\r\n0\r\n\r\n"  # of a body in chunks
+_LENGTH = re.compile(rb"content-length: (\d+)\r.*?\r\n\r\n", re.I | re.S)
 
 
-def rss() -> float:
-    """MiB that this process has in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1024**2
+def rss(process: int) -> float:
+    """MiB that a process has in memory."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096 / 1024**2
 
 
-async def ask(session: aiohttp.ClientSession, url: str) -> float:
-    """Seconds that one query takes."""
-    begun = time.perf_counter()
-    async with session.post(url, json={}) as answer:
-        assert answer.status == 200, await answer.text()
-        await answer.read()
-    return time.perf_counter() - begun
+def cpu(process: int) -> float:
+    """Seconds of CPU that a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def side_by_side(url: str, token: str, readers: int) -> list[float]:
-    """The seconds of each query of so many readers, who ask again as soon as they have an answer."""
-    headers = {"Authorization": f"Bearer {token}"}
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+class Reader(asyncio.Protocol):
+    """Asks again as soon as it has an answer, over one connection, as the client's session does. `taken`: seconds."""
 
-        async def reader() -> list[float]:
-            return [await ask(session, url) for _ in range(QUERIES)]
+    def __init__(self, request: bytes, queries: int) -> None:
+        self.request, self.left = request, queries
+        self.taken: list[float] = []
+        self.ended = asyncio.get_running_loop().create_future()
 
-        return [each for some in await asyncio.gather(*(reader() for _ in range(readers))) for each in some]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        self.first, self.last, self.length, self.begun = b"", b"", 0, time.perf_counter()
+        self.transport.write(self.request)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self.first = self.first or data
+        self.length += len(data)
+        self.last = (self.last + data)[-len(_END) :]
+        told = _LENGTH.search(self.first)
+        if self.length < told.end() + int(told[1]) if told else self.last != _END:
+            return
+        self.taken.append(time.perf_counter() - self.begun)
+        self.left -= 1
+        if b" 200 " in self.first[:15] and self.left:
+            self.ask()
+        else:
+            self.transport.close()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        assert b" 200 " in self.first[:15] and not self.left, self.first
+        self.ended.set_result(None)
+
+
+async def side_by_side(port: int, requests: Sequence[bytes]) -> list[float]:
+    """The seconds of each query of so many readers."""
+    loop = asyncio.get_running_loop()
+    made = []
+    for request in requests:
+        _, reader = await loop.create_connection(partial(Reader, request, QUERIES), "127.0.0.1", port)
+        made.append(reader)
+    await asyncio.gather(*(each.ended for each in made))
+    return [taken for each in made for taken in each.taken]
+
+
+def question(table: str, token: str, more: int) -> bytes:
+    """A request. `more`: with another number it is another question, with the same answer."""
+    body = json.dumps({"limitHint": FILES * 10 + more})
+    lines = (
+        f"POST {QUERY.format(table)} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}", "", body,
+    )  # fmt: skip
+    return "\r\n".join(lines).encode()
 
 
 def measure(root: Path) -> dict[str, float]:
-    """Milliseconds of queries, and MiB that the process grew by."""
+    """Milliseconds of queries, and MiB that the service grew by."""
     issued = Principals(root).add("reader", ["sales=read"])
     for name, files in (("large", FILES), ("usual", 10)):
         rows = pa.table({"id": list(range(files)), "part": [str(i) for i in range(files)], "name": ["x" * 20] * files})
         write_deltalake(str(root / "sales/shop/Tables" / name), rows, partition_by=["part"])
-    token, _ = Tokens(root / ".lakemirror/keys").issue_for_sharing(issued.principal, issued.tenant_id, 3600)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def started() -> Service:
-        service = Service(root, Options(port=0, clear=True))
-        await service.start()
-        return service
-
-    service = asyncio.run_coroutine_threadsafe(started(), loop).result(60)
-    while not service.registry.all_databases():
-        time.sleep(0.1)
-    found: dict[str, float] = {}
-    for name in ("large", "usual"):
-        url = service.url + QUERY.format(name)
-        asyncio.run(side_by_side(url, token, 1))
-        found[f"{name}_alone_median_ms"] = statistics.median(asyncio.run(side_by_side(url, token, 1))) * 1000
-        before = rss()
-        taken = sorted(asyncio.run(side_by_side(url, token, READERS)))
-        found[f"{name}_{READERS}_readers_p95_ms"] = taken[int(len(taken) * 0.95)] * 1000
-        found[f"{name}_grew_mib"] = rss() - before
-    asyncio.run_coroutine_threadsafe(service.stop(), loop).result(60)
-    loop.call_soon_threadsafe(loop.stop)
-    return found
+    command = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--port", "0", "--http"]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert service.stdout is not None
+        serving = next(line for line in service.stdout if line.startswith("serving"))
+        port = int(serving.rpartition(":")[2])
+        token, _ = Tokens(root / ".lakemirror/keys").issue_for_sharing(issued.principal, issued.tenant_id, 3600)
+        time.sleep(8)  # until the databases have been found
+        found: dict[str, float] = {}
+        for name, apart in (("large", 0), ("large", 1), ("usual", 1)):
+            own, requests = (
+                f"{name}_apart" if apart else name,
+                [question(name, token, n * apart) for n in range(READERS)],
+            )
+            asyncio.run(side_by_side(port, requests[:20]))
+            found[f"{own}_alone_median_ms"] = statistics.median(asyncio.run(side_by_side(port, requests[:1]))) * 1000
+            before, used = rss(service.pid), cpu(service.pid)
+            taken = sorted(asyncio.run(side_by_side(port, requests)))
+            found[f"{own}_server_cpu_ms"] = (cpu(service.pid) - used) / len(taken) * 1000
+            found[f"{own}_{READERS}_readers_median_ms"] = statistics.median(taken) * 1000
+            found[f"{own}_{READERS}_readers_p95_ms"] = taken[int(len(taken) * 0.95)] * 1000
+            found[f"{own}_grew_mib"] = rss(service.pid) - before
+        return found
+    finally:
+        service.terminate()
+        service.wait(60)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from lakemirror import MirroredDatabase
+from tests import preloaded
 from tests.table_rows import read_table
+
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""A JVM that lives for seconds compiles nothing twice."""
 
 
 class CaptureProcess:
@@ -30,14 +33,14 @@ class CaptureProcess:
         self.url, self.schema, self.db, self._log = url, schema, db, log
         self.address = address or str(db)
         self.environment = environment
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: preloaded.Popen | None = None
 
     def start(self, *more: str, **environment: str) -> None:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", self.address, "--from", self.url]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = preloaded.Popen(
                 [*command, "--insert-only", self.inserts_only, *more], stdout=log, stderr=log,
-                env={**os.environ, **self.environment, **environment},
+                env={**os.environ, **QUICK_JAVA, **self.environment, **environment},
             )  # fmt: skip
 
     def end(self, number: int = signal.SIGKILL) -> int:
@@ -110,12 +113,13 @@ class CaptureProcess:
 
 
 def follow_and_kill(captured: CaptureProcess, change: Callable[[int], object], rng: random.Random, kills: int,
-                    between: Callable[[int], None] = lambda _: None) -> None:  # fmt: skip
-    """`change` makes so many random transactions; `between` is called with its number after each kill."""
+                    between: Callable[[int], None] = lambda _: None, most: float = 7) -> None:  # fmt: skip
+    """`change` makes so many random transactions; `between` is called with its number after each kill, which comes
+    within `most` seconds."""
     captured.start()
     change(40)
     for number in range(kills):
-        end = time.monotonic() + rng.uniform(0.5, 7)
+        end = time.monotonic() + rng.uniform(0.5, most)
         while time.monotonic() < end:
             change(5)
             time.sleep(0.02)

@@ -70,15 +70,16 @@ def _change_one(connection: Any, rng: random.Random) -> None:
         connection.execute(f"update pairs a set x = x + 1000 where x < 5 and y = 'a' and {free}")
 
 
-def follow_and_kill_random(captured: Captured, seed: int, kills: int) -> None:
-    """Kills a capture so often while random changes are made; the tables must then equal the source."""
+def follow_and_kill_random(captured: Captured, seed: int, kills: int, most: float = 7) -> None:
+    """Kills a capture so often while random changes are made, each time within `most` seconds; the tables must then
+    equal the source."""
     import psycopg
 
     rng = random.Random(seed)
     print(f"seed {seed}")
     with psycopg.connect(captured.url, autocommit=True) as connection:
         connection.execute("insert into one select i, i, i, repeat('x', i) from generate_series(1, 300) i")
-        follow_and_kill(captured, lambda count: change(connection, rng, count), rng, kills)
+        follow_and_kill(captured, lambda count: change(connection, rng, count), rng, kills, most=most)
 
 
 __all__ = ["TABLES", "Captured", "change", "follow_and_kill_random"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -40,6 +41,12 @@ SMALL = Settings(
 def pytest_configure(config: pytest.Config) -> None:
     for plugin in (mariadb, one_spark, postgres, raised_codes, rounds, time_limits):
         config.pluginmanager.register(plugin)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives as long as the process: garbage collections need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

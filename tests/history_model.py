@@ -6,13 +6,16 @@ the versions with their intervals
 Nothing here is kept from file to file: each table is computed from all events anew. So with a sequence the result does
 not depend on the order of arrival by construction, and the engine, which sees a few files at a time, is held to that.
 Memory has no end here: `late_days` is not modelled.
+
+A table folder that is made again begins a new story. Its events order among themselves alone, and its versions are cut
+off where those of the folder before end: right after the highest sequence that is in the table of versions.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -79,6 +82,10 @@ class HistoryModel:
     upsert_by_default: bool = False
     columns: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    earlier_columns: list[str] = field(default_factory=list)
+    earlier_events: list[Event] = field(default_factory=list)
+    earlier_versions: list[dict[str, Any]] = field(default_factory=list)
+    since: tuple[Any, ...] = ()
 
     def apply(self, file: ChangeFile) -> None:
         """Takes the next file that arrives."""
@@ -91,6 +98,30 @@ class HistoryModel:
             if any(value is None for value in self._sequence_values(event)):
                 raise SequenceNull(f"{file.name}, row {place}")
             self.events.append(self._completed(event))
+
+    def made_again(self, next_value: Callable[[Any], Any]) -> None:
+        """The table folder is deleted and made again: with a sequence, all versions end at one place. `next_value`:
+        gives the least higher value of the last column of the sequence."""
+        versions = self._versions()
+        seen = [self._parts(row[START_AT]) for row in versions if row[END_AT] is None]
+        seen += [tuple(row[name] for name in self.sequence) for row in versions if row[END_AT] is None]
+        ends = [self._parts(row[END_AT]) for row in versions if row[END_AT] is not None]
+        if seen:
+            *first, last = max(seen, key=_sortable)
+            ends.append((*first, next_value(last)))
+        if ends:
+            self.since = max(ends, key=_sortable)
+        for row in versions:
+            row[END_AT] = self._place_of(self.since) if row[END_AT] is None else row[END_AT]
+        self.earlier_versions = versions
+        self.earlier_columns, self.columns = self.history_columns, []
+        self.earlier_events += self.events
+        self.events = []
+
+    @property
+    def history_columns(self) -> list[str]:
+        """The columns of the history tables: those of earlier folders stay."""
+        return [*self.earlier_columns, *(name for name in self.columns if name not in self.earlier_columns)]
 
     # What the options say
 
@@ -121,7 +152,7 @@ class HistoryModel:
     def tracked(self) -> list[str]:
         track = (self.history("scd2") or {}).get("track") or ()
         chosen = [track] if isinstance(track, str) else list(track)
-        return chosen or [name for name in self.columns if name not in self.sequence]
+        return chosen or [name for name in self.history_columns if name not in self.sequence]
 
     # The tables
 
@@ -134,15 +165,15 @@ class HistoryModel:
         """The rows of the table of changes, without the time of the apply: columns, `__operation`, `__file`, `__row`,
         `__unchanged`."""
         found = Counter[tuple[Any, ...]]()
-        for event in self.events:
-            values = tuple(canonical(None if name in event.unchanged else event.row.get(name)) for name in self.columns)
+        for event in (*self.earlier_events, *self.events):
+            row = {name: None if name in event.unchanged else event.row.get(name) for name in self.history_columns}
+            values = tuple(canonical(value) for value in row.values())
             found[(*values, OPERATIONS[event.marker], event.file, event.place, event.unchanged or None)] += 1
         return found
 
     def versions(self) -> Counter[tuple[Any, ...]]:
         """The rows of the table of versions, order-free: columns, `__START_AT`, `__END_AT`."""
-        rows = [row for events in self._by_key().values() for row in self._versions_of(events)]
-        return self._bag(rows, (*self.columns, START_AT, END_AT))
+        return self._bag(self._versions(), (*self.history_columns, START_AT, END_AT))
 
     def late_changes(self) -> int:
         """How many changes came too late for the current table."""
@@ -171,8 +202,6 @@ class HistoryModel:
         for other in self._by_key().get(self._key(event.row), ()):
             if self._order(other) > self._order(event):
                 late = True
-            elif other.late and other.unchanged:
-                continue  # what it leaves out is not known any more: no row takes values from it
             elif other.marker != DELETE:
                 before = other.row
             elif self.deletes != "soft":
@@ -188,11 +217,9 @@ class HistoryModel:
         return event.marker == DELETE and self.deletes == "ignore"
 
     def _rows_after(self, events: Iterable[Event]) -> list[dict[str, Any]]:
-        """The rows of one key. What a late partial row leaves out is not known any more: it is no row."""
+        """The rows of one key."""
         rows: list[dict[str, Any]] = []
         for event in events:
-            if event.late and event.unchanged:
-                continue
             appends = event.marker == INSERT and not self.inserts_replace
             if event.marker == DELETE and self.deletes == "soft":
                 dead_since = APPLY_TIME if event.at is None else event.at
@@ -203,6 +230,18 @@ class HistoryModel:
                 before = [row for row in rows if not row[DELETED]] if appends else []
                 rows = [*before, {**event.row, DELETED: False, DELETED_AT: None}]
         return rows
+
+    def _versions(self) -> list[dict[str, Any]]:
+        rows = [row for events in self._by_key().values() for row in self._versions_of(events)]
+        if not self.since:
+            return rows
+        since, found = _sortable(self.since), list(self.earlier_versions)
+        for row in rows:
+            if row[END_AT] is not None and _sortable(self._parts(row[END_AT])) <= since:
+                continue
+            is_cut = _sortable(self._parts(row[START_AT])) < since
+            found.append({**row, START_AT: self._place_of(self.since)} if is_cut else row)
+        return found
 
     def _versions_of(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         """The versions of one key: each begins with a change of the tracked columns and ends at the next one."""
@@ -248,20 +287,29 @@ class HistoryModel:
         return all(canonical(one.get(name)) == canonical(other.get(name)) for name in self.tracked)
 
     def _place(self, event: Event) -> Any:
-        values = self._sequence_values(event)
+        return self._place_of(self._sequence_values(event))
+
+    def _place_of(self, values: tuple[Any, ...]) -> Any:
         return values[0] if len(values) == 1 else dict(zip(self.sequence, values, strict=True))
+
+    def _parts(self, place: Any) -> tuple[Any, ...]:
+        return tuple(place.values()) if isinstance(place, dict) else (place,)
 
     def _sequence_values(self, event: Event) -> tuple[Any, ...]:
         return tuple(event.row.get(name) for name in self.sequence)
 
     def _order(self, event: Event) -> tuple[Any, ...]:
-        return tuple(sortable(value) for value in self._sequence_values(event))
+        return _sortable(self._sequence_values(event))
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         return tuple(canonical(row.get(name)) for name in self.keys)
 
     def _bag(self, rows: Iterable[Row], names: Sequence[str]) -> Counter[tuple[Any, ...]]:
         return Counter(tuple(hashable(row.get(name)) for name in names) for row in rows)
+
+
+def _sortable(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sortable(value) for value in values)
 
 
 def sortable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which of the two processes of `make test` runs which tests: one runs all that share the Spark session."""
+"""Which of the processes of `make test` runs which tests: one runs all that share the Spark session, from the start."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 OWN_SPARK = ("tests/spark/", "tests/acceptance/conformance/")
 """Folders whose tests start a JVM, whatever their fixtures are."""
+SHARED = re.compile(r"\bspark: (Any|SparkSession)\b|\bworld: World\b")
+"""What a file says whose tests use the session of the run, directly or by the conformance suite's world."""
 
 
 @cache
 def scope_of(file: str) -> str:
     """Tests of one scope run in one process: all that need Spark, or else those of one file."""
-    if file.startswith(OWN_SPARK) or re.search(r"\bspark: (Any|SparkSession)\b", (ROOT / file).read_text("utf-8")):
-        return "spark"
-    return file
+    return "spark" if SHARED.search((ROOT / file).read_text("utf-8")) else file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Sends scopes to processes, the largest first."""
+    """Sends scopes to processes in the order of collection, not the ones of many tests first: by name, the folders
+    whose tests start processes and servers come before `tests/unit`, whose small files fill the processes at the end.
+    The first of all is the conformance suite, and with it whatever uses Spark."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

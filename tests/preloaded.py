@@ -184,7 +184,7 @@ def _forks(address: str) -> tuple[dict[str, Any], list[int]] | None:
     signals.setblocking(False)
     signal.set_wakeup_fd(signalled.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with selectors.DefaultSelector() as selector:
         for each in (0, signals, listener):
             selector.register(each, selectors.EVENT_READ)
@@ -207,7 +207,7 @@ def _forks(address: str) -> tuple[dict[str, Any], list[int]] | None:
                     continue
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGINT, interrupt)
                 for each in (listener, signals, signalled, connection, *children.values()):
                     each.close()
                 return request, files

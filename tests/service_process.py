@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.storage import place
+from tests import preloaded
 
 
 @dataclass
@@ -70,7 +71,7 @@ class ServiceProcess:
         root = [self.address, "--state", str(self.root)] if self.address else [str(self.root)]
         words = [sys.executable, "-m", "lakemirror.cli", "serve", *root, "--port", str(self.port)]
         with self.log.open("ab") as said:
-            self._process = subprocess.Popen(words, stdout=said, stderr=said, env=self.environment)
+            self._process = preloaded.Popen(words, stdout=said, stderr=said, env=self.environment)
         end = time.monotonic() + 60
         while socket.socket().connect_ex(("127.0.0.1", self.port)):
             assert time.monotonic() < end and self._process.poll() is None, self.said()

@@ -152,6 +152,9 @@ CODES: dict[str, Kind] = {
         False, 3, 409, "Load the tables again: `lakemirror capture DB --from URL --reload all`."
     ),
     "capture-source-failed": Kind(True, 4, 503, "Look at the database's log; the capture tries again by itself."),
+    "capture-registry-unavailable": Kind(
+        True, 4, 503, "Look at the schema registry; the capture tries again by itself."
+    ),
     "capture-extra-missing": Kind(False, 1, 501, 'Run `pip install "lakemirror[capture]"`.'),
     "capture-no-key": Kind(
         False,

@@ -12,11 +12,11 @@ import math
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lakemirror.errors import LakemirrorError
@@ -225,7 +225,9 @@ def parse_time(text: Any) -> float | None:
     return (moment - _EPOCH).total_seconds() + float(f"0.{match[2] or 0}")
 
 
-_ROWS_KEPT = 20_000
+_ROWS_KEPT = 20_000  # tables whose rows are kept as text
+_rows: dict[tuple[str, str, str], tuple[tuple[TableStatus, str], ...]] = {}
+_rows_lock = threading.Lock()
 _NEVER = "0001-01-01T00:00:00"
 _TICKS = 10_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -263,10 +265,21 @@ def _replicator(status: DatabaseStatus) -> dict[str, Any]:
     return replicator
 
 
-@lru_cache(_ROWS_KEPT)
 def _row_text(table: TableStatus) -> str:
-    """A table's row as indented JSON. Cached, because few of many tables change at a time."""
-    return json.dumps(_row(table), indent=1).replace("\n", "\n  ")
+    """A table's row as indented JSON. The last two of each table are kept, because few of many tables change at a time,
+    and a new status is compared with the one before.
+    """
+    name = table.id, table.schema, table.table
+    kept = _rows.get(name, ())
+    for known, text in kept:
+        if known is table or known == table:
+            return text
+    text = json.dumps(_row(table), indent=1).replace("\n", "\n  ")
+    with _rows_lock:
+        if len(_rows) >= _ROWS_KEPT and name not in _rows:
+            del _rows[next(iter(_rows))]
+        _rows[name] = ((table, text), *kept[:1])
+    return text
 
 
 def _row(table: TableStatus) -> dict[str, Any]:

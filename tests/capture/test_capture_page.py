@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests import how_to_pages as pages
+from tests.capture_process import QUICK_JAVA
 from tests.mariadb import MariaDb, execute
 from tests.postgres import BINARIES, Postgres
 from tests.table_rows import read_table
@@ -40,6 +41,7 @@ def check_page(name: str, folder: Path, url: str, tables: str, port: str, path: 
     variables = pages.environment(folder)
     variables["PATH"] += path
     variables[port] = str(urlsplit(url).port)
+    variables |= QUICK_JAVA
     for example in pages.examples(f"how-to/mirror-a-{name}-database"):
         if not pages.missing(example):
             pages.run(example, folder, variables)

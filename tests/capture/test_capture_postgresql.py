@@ -33,7 +33,7 @@ def captured(postgres_server: Postgres, tmp_path: Path) -> Iterator[Captured]:
 
 
 def test_tables_equal_the_source_through_kills(captured: Captured) -> None:
-    follow_and_kill_random(captured, random.randrange(10**6), 2)
+    follow_and_kill_random(captured, random.randrange(10**6), 2, most=5)
 
 
 @pytest.mark.full

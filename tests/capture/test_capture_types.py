@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.capture_process import QUICK_JAVA
 from tests.postgres import Postgres, execute
 from tests.postgres_types import TYPES
 
@@ -48,6 +49,7 @@ def test_loaded_and_streamed_values_are_the_same(postgres_server: Postgres, tmp_
     assert len(columns) > 120
     named = ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(columns))
     values = ", ".join(value for _, value in columns)
+    named += ", number int default 7, word text default 'w'"
     execute(url, *TYPES, f"create table t (id int primary key, {named})", "alter table t replica identity full",
             f"insert into t values (1, {values})")  # fmt: skip
     for name, value in SETTINGS.items():
@@ -58,19 +60,24 @@ def test_loaded_and_streamed_values_are_the_same(postgres_server: Postgres, tmp_
     with log.open("wb") as said:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", str(db), "--from", url]
         command += ["--password-file", str(secret)]
-        capture = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "Asia/Tokyo"})
+        capture = subprocess.Popen(
+            command, stdout=said, stderr=said, env={**os.environ, **QUICK_JAVA, "TZ": "Asia/Tokyo"}
+        )
     folder = db / "Files/LandingZone/public.schema/t"
     try:
         wait(lambda: "following 1 tables" in log.read_text(), capture, log)
-        execute(url, f"insert into t values (2, {values})", "insert into t (id) values (3)")
-        wait(lambda: sum(pq.read_metadata(file).num_rows for file in folder.glob("0*.parquet")) == 3, capture, log)
+        execute(url, f"insert into t values (2, {values})", "insert into t (id) values (3)",
+                "insert into t (id, number, word) values (4, null, null)")  # fmt: skip
+        wait(lambda: sum(pq.read_metadata(file).num_rows for file in folder.glob("0*.parquet")) == 4, capture, log)
         processes = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
     finally:
         capture.send_signal(signal.SIGTERM)
         capture.wait(60)
     everywhere = [*processes, log.read_bytes(), *(file.read_bytes() for file in db.rglob("*") if file.is_file())]
     assert len(processes) > 1 and not any(b"s3cret-tulip" in each for each in everywhere)
-    first, second, third = (row for file in sorted(folder.glob("0*.parquet")) for row in pq_rows(file))
+    first, second, third, fourth = (row for file in sorted(folder.glob("0*.parquet")) for row in pq_rows(file))
+    assert [(row["number"][1], row["word"][1]) for row in (first, second, third)] == [("7", "'w'")] * 3
+    assert (fourth["number"][1], fourth["word"][1]) == (None, None), "NULL is not the column's default"
     for number, (kind, value) in enumerate(columns):
         name = f"c{number}"
         assert first[name] == second[name], (kind, value)

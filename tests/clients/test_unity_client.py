@@ -1,26 +1,35 @@
-"""Unity Catalog's interface by its own Python client, unmodified, in an environment of its own."""
+"""Unity Catalog's interface, and tables read with its temporary credentials, by clients as they are on PyPI, in an
+environment of their own."""
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
 import venv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from urllib.request import urlopen
 
 import pytest
 from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
-from lakemirror.service.auth.principals import Principals
-from lakemirror.service.sharing.profile import write_profile
+from lakemirror.service.auth.principals import Issued, Principals
 
 pytestmark = pytest.mark.full
 
 CLIENT = "unitycatalog-client==0.7.0"
+READERS = (
+    "deltalake==1.6.6", "pyarrow", "duckdb==1.5.5",
+    *(f"duckdb-extension-{name}==1.5.5" for name in ("azure", "delta", "httpfs", "unity-catalog")),
+)  # fmt: skip
 SCRIPT = """
 import asyncio, json, sys
 from unitycatalog.client import *
@@ -37,12 +46,14 @@ async def main():
             tables += [each.name for each in page.tables]
             more = page.next_page_token or ""
         table = await TablesApi(client).get_table("sales.shop:crm.people")
+        key = await TemporaryCredentialsApi(client).generate_temporary_table_credentials(
+            GenerateTemporaryTableCredential(table_id=table.table_id, operation=TableOperation.READ))
         refused = {}
         for name, call in {
             "create": lambda: CatalogsApi(client).create_catalog(CreateCatalog(name="new")),
             "delete": lambda: TablesApi(client).delete_table("sales.shop.orders"),
             "key": lambda: TemporaryCredentialsApi(client).generate_temporary_table_credentials(
-                GenerateTemporaryTableCredential(table_id=table.table_id, operation=TableOperation.READ)),
+                GenerateTemporaryTableCredential(table_id=table.table_id, operation=TableOperation.READ_WRITE)),
         }.items():
             try:
                 await call()
@@ -52,57 +63,147 @@ async def main():
             "catalogs": [each.name for each in catalogs.catalogs], "schemas": [each.name for each in schemas.schemas],
             "tables": tables, "columns": [[each.name, each.type_name.value, each.position] for each in table.columns],
             "kind": [table.table_type.value, table.data_source_format.value], "refused": refused,
+            "place": table.storage_location, "sas": key.azure_user_delegation_sas.sas_token, "end": key.expiration_time,
         }))
 
 asyncio.run(main())
 """
 
 
+READ = """
+import importlib, json, sys
+from pathlib import Path
+import duckdb
+from deltalake import DeltaTable
+
+url, place, sas, authority = sys.argv[1:]
+options = {"azure_endpoint": url, "azure_storage_account_name": "onelake", "sas_token": sas}
+table = DeltaTable(place, storage_options=options)
+found = {"delta-rs": [table.version(), sorted(table.to_pyarrow_table().to_pydict()["id"])]}
+for name, act in {
+    "write": lambda: table.delete("id = 1"),
+    "other": lambda: DeltaTable(place.replace("people", "secrets"), storage_options=options),
+}.items():
+    try:
+        act()
+    except Exception as error:
+        found[name] = "403" in str(error)
+session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+for name in ("httpfs", "azure", "delta", "unity_catalog"):
+    folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
+    session.execute(f"load '{next(folder.rglob('*.duckdb_extension'))}'")
+session.execute("set azure_transport_option_type = 'curl'")
+connection = f"BlobEndpoint={url};AccountName=onelake;SharedAccessSignature={sas}"
+session.execute(f"create secret (type azure, connection_string '{connection}')")
+found["duckdb"] = session.execute(f"select id, name from delta_scan('{place}') order by id").fetchall()
+print(json.dumps(found))
+"""
+LIST = """
+import importlib, json, sys
+from pathlib import Path
+import duckdb
+
+session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+for name in ("httpfs", "delta", "unity_catalog"):
+    folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
+    session.execute(f"load '{next(folder.rglob('*.duckdb_extension'))}'")
+session.execute(f"create secret (type unity_catalog, endpoint '{sys.argv[1]}', token '{sys.argv[2]}')")
+session.execute("attach 'sales' as sales (type unity_catalog, read_only)")
+print(json.dumps([row[1:5] for row in session.execute("show all tables").fetchall()]))
+"""
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """The Python of a new environment with these packages. Skips where they cannot be had."""
+    venv.create(folder, with_pip=True)
+    made = subprocess.run([str(folder / "bin/pip"), "install", "-q", *packages], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"{packages} cannot be installed: {made.stderr[-200:]}")
+    return folder / "bin/python"
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("client")
-    venv.create(folder, with_pip=True)
-    made = subprocess.run([str(folder / "bin/pip"), "install", "-q", CLIENT], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"{CLIENT} cannot be installed: {made.stderr[-200:]}")
-    return folder / "bin/python"
+    return environment(tmp_path_factory.mktemp("client"), CLIENT)
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("readers"), *READERS)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
     folder = root / "sales/shop"
-    for table in ("orders", "items", "crm.people"):
+    for table in ("orders", "items", "crm.people", "crm.secrets"):
         declare(folder, table, ["id"])
-        put(folder, table, 1, {"id": [1], "name": ["a"], "__rowMarker__": [0]})
-    MirroredDatabase(folder, engine="local").sync()
+        put(folder, table, 1, {"id": [1, 2], "name": ["a", "b"], "__rowMarker__": [0, 0]})
+    MirroredDatabase(folder, engine="local", deletion_vectors=False).sync()
     return root
 
 
-@pytest.fixture(scope="module")
-def port(root: Path) -> Iterator[int]:
-    command = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--port", "0"]
+@contextmanager
+def served(root: Path, *options: str) -> Iterator[str]:
+    """The address of a service in a process of its own."""
+    command = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--port", "0", *options]
     service = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert service.stdout is not None
         line = next(each for each in service.stdout if each.startswith("serving"))
-        yield int(line.split(" at ")[1].split()[0].rpartition(":")[2])
+        yield line.split(" at ")[1].split()[0].replace("127.0.0.1", "localhost")
     finally:
         service.terminate()
         service.wait(60)
 
 
-def test_the_client_lists_and_gets(root: Path, port: int, python: Path, tmp_path: Path) -> None:
-    Principals(root).add("analyst", ["sales=read"])
-    write_profile(Principals(root), "analyst", tmp_path / "profile", f"https://localhost:{port}", 3600)
-    token = json.loads((tmp_path / "profile").read_text())["bearerToken"]
-    time.sleep(1.5)  # a running service looks for new principals once a second
-    url = f"https://localhost:{port}/api/2.1/unity-catalog"
-    command = [str(python), "-W", "ignore", "-c", SCRIPT, url, token, str(root / ".lakemirror/tls/ca.pem")]
-    ran = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), cwd=tmp_path, timeout=60)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert json.loads(ran.stdout) == {
-        "catalogs": ["sales"], "schemas": ["shop", "shop:crm"], "tables": ["items", "orders"],
-        "columns": [["id", "LONG", 0], ["name", "STRING", 1]], "kind": ["EXTERNAL", "DELTA"],
-        "refused": {"create": [405, "UNIMPLEMENTED"], "delete": [405, "UNIMPLEMENTED"], "key": [501, "UNIMPLEMENTED"]},
+def ran(python: Path, script: str, *words: str, **variables: str) -> Any:
+    """What a script prints, as JSON."""
+    command = [str(python), "-W", "ignore", "-c", script, *words]
+    found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=100)
+    assert found.returncode == 0, found.stderr[-2000:]
+    return json.loads(found.stdout)
+
+
+def token_of(url: str, issued: Issued, authority: Path | None) -> str:
+    context = None if authority is None else ssl.create_default_context(cafile=str(authority))
+    form = {
+        "grant_type": "client_credentials", "client_id": issued.principal.client_id,
+        "client_secret": issued.client_secret, "scope": "https://storage.azure.com/.default",
     }  # fmt: skip
+    with urlopen(f"{url}/common/oauth2/v2.0/token", urlencode(form).encode(), context=context) as answer:
+        return str(json.load(answer)["access_token"])
+
+
+def test_clients_list_and_get_and_read_with_the_credentials(root: Path, python: Path, readers: Path) -> None:
+    authority = root / ".lakemirror/tls/ca.pem"
+    issued = Principals(root).add("analyst", ["sales=read"])
+    with served(root) as url:
+        token = token_of(url, issued, authority)
+        found = ran(python, SCRIPT, f"{url}/api/2.1/unity-catalog", token, str(authority))
+        place, sas, end = (found.pop(name) for name in ("place", "sas", "end"))
+        assert found == {
+            "catalogs": ["sales"], "schemas": ["shop", "shop:crm"], "tables": ["items", "orders"],
+            "columns": [["id", "LONG", 0], ["name", "STRING", 1]], "kind": ["EXTERNAL", "DELTA"],
+            "refused": {
+                "create": [405, "UNIMPLEMENTED"], "delete": [405, "UNIMPLEMENTED"], "key": [403, "PERMISSION_DENIED"],
+            },
+        }  # fmt: skip
+        assert 0 < end / 1000 - time.time() <= 3600
+        location = urlsplit(place)
+        address = f"az://{location.username}{location.path}"
+        trusted = dict.fromkeys(("SSL_CERT_FILE", "CURL_CA_INFO"), str(authority))
+        assert ran(readers, READ, url, address, sas, str(authority), **trusted) == {
+            "delta-rs": [0, [1, 2]], "write": True, "other": True, "duckdb": [[1, "a"], [2, "b"]],
+        }  # fmt: skip
+
+
+def test_duckdb_lists_the_catalog(root: Path, readers: Path) -> None:
+    """In clear: the extension trusts the authorities of the system alone."""
+    issued = Principals(root).add("lister", ["sales=read"])
+    with served(root, "--http") as url:
+        columns = [["id", "name"], ["BIGINT", "VARCHAR"]]
+        assert ran(readers, LIST, url, token_of(url, issued, None)) == [
+            ["shop", "items", *columns], ["shop", "orders", *columns], ["shop:crm", "people", *columns],
+            ["shop:crm", "secrets", *columns],
+        ]  # fmt: skip

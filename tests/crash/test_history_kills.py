@@ -6,17 +6,23 @@ import json
 import os
 import signal
 import sys
+import time as time_
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests import preloaded
-from tests.change_tables import expected, expected_versions, held, held_versions, marked, put_at
+from tests.change_tables import UNCHANGED, expected, expected_versions, held, held_versions, marked, put_at
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase
+from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror.table_log import TableLog, read_table_log
+from lakemirror.storage import LocalStorage
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
 
 CHILD = """
 import sys
@@ -118,6 +124,62 @@ def test_killed_where_deletes_are_remembered(tmp_path: Path, name: str, time: in
     assert deleted == [(1, 4), (2, 4), (3, 7)]
     tables = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
     assert tables[0]["metrics"]["lateChanges"] == 3
+
+
+def put_in_order(database: Path, number: int) -> None:
+    """Late changes, and partial rows whose values depend on what came before them in the same batch."""
+    names = {1: [[], [], []], 2: [["w"], [], ["v"]], 3: [[], ["w"], []], 4: [["w"], [], ["v"]]}[number]
+    rows = {
+        1: marked([4, 4, 4], id=[1, 1, 2], n=[1, 9, 5], v=["a", "c", "x"], w=["p", "r", "s"]),
+        2: marked([1, 4, 1], id=[1, 1, 2], n=[5, 3, 7], v=["b", "z", None], w=[None, "q", "t"]),
+        3: marked([2, 1, 4], id=[1, 1, 2], n=[7, 8, 6], v=[None, "y", "x"], w=[None, None, "s"]),
+        4: marked([1, 2, 1], id=[1, 2, 1], n=[4, 9, 12], v=["k", None, None], w=[None, None, "u"]),
+    }[number]
+    put_at(database, "t", number, rows.append_column(UNCHANGED, pa.array(names, pa.list_(pa.string()))))
+
+
+def all_rows(database: Path) -> dict[str, list[str]]:
+    """Of each table its rows, without times of an apply."""
+    found = {}
+    for path in (database / "Tables").glob("*/_delta_log"):
+        table = read_table(path.parent)
+        names = [name for name in table.column_names if name not in ("__applied_at", "__deleted_at")]
+        found[path.parent.name] = sorted(map(repr, table.select(names).to_pylist()))
+    return found
+
+
+IN_ORDER = [("history.after-commit", 1), ("history.after-commit", 2), ("apply.after-commit", 2),
+            ("apply.before-commit", 4), ("history.after-commit", 3), ("retire.before-move", 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("name", "time"),
+    [pytest.param(*case, marks=pytest.mark.full) if at > 2 else case for at, case in enumerate(IN_ORDER)],
+)
+def test_killed_where_versions_have_a_sequence(tmp_path: Path, name: str, time: int, deletes: str) -> None:
+    """All tables are as without the kill, also what is remembered: partial rows have the values of their arrival, also
+    where only a version has them."""
+    database, control = tmp_path / "database", tmp_path / "control"
+    for each in (database, control):
+        declare(each, "t", ["id"], lakemirror={"sequence": "n", "deletes": deletes, "history": ["scd2", "changes"]})
+        put_in_order(each, 1)
+        assert not MirroredDatabase(each).sync().failed
+        assert forget_old(str(each / "Tables/t__late"), now=time_.time() + 8 * 86_400)
+        for number in (2, 3):
+            put_in_order(each, number)
+    environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:{time}"}
+    words = [sys.executable, "-c", CHILD, str(database), name]
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, (done.stdout, done.stderr)
+    check_archived(database)
+    for each in (database, control):
+        put_in_order(each, 4)
+        result = MirroredDatabase(each, batch_files=1).sync()
+        assert not result.failed, result.failed
+    assert all_rows(database) == all_rows(control)
+    assert len({each.position.number for each in tables(database) if each.position}) == 1
+    assert not verify_database(LocalStorage(database), (), Options(against_files=True)).exit_code
 
 
 def test_only_the_table_that_is_behind_is_caught_up(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (
 
 
 def test_two_engines_one_killed_again_and_again(tmp_path: Path) -> None:
-    _storm(tmp_path, kills=3, seed=5, pause=(2, 4))
+    _storm(tmp_path, kills=3, seed=5, pause=(0.7, 1.7))
 
 
 @pytest.mark.full

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from lakemirror.delta.commit import commit as put_commit
+from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import latest_commits, read_snapshot
 from lakemirror.delta.statistics_columns import COUNT, NAMES
 from lakemirror.engines.kernels.nested_types import stored_type
@@ -48,6 +50,16 @@ def stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays([stored(values.field(n), f.type) for n, f in enumerate(fields)], fields=fields)
 
 
+def choose(path: Path, choice: Mapping[str, str]) -> None:
+    """Makes these the table's own properties of statistics: a commit as `ALTER TABLE` makes it, without its time."""
+    before = read_snapshot(path)
+    assert before is not None
+    kept = {name: value for name, value in before.metadata.configuration.items() if name not in (COUNT, NAMES)}
+    metadata = {**before.metadata.value, "configuration": {**kept, **choice}}
+    info = commit_info(before, "SET TBLPROPERTIES", {})
+    assert put_commit(str(path), before, [{"commitInfo": info}, {"metaData": metadata}]) is not None
+
+
 @pytest.mark.parametrize("mapping", [pytest.param("none", marks=pytest.mark.full), "name"])
 def test_the_same_columns_have_statistics(spark: SparkSession, tmp_path: Path, mapping: str) -> None:
     path = tmp_path / "t"
@@ -61,10 +73,7 @@ def test_the_same_columns_have_statistics(spark: SparkSession, tmp_path: Path, m
         {}, {COUNT: "0"}, {COUNT: "1"}, {COUNT: "3"}, {COUNT: "5"}, {COUNT: "-1"}, {NAMES: "v,id"},
         {NAMES: "PLACE.at.x"}, {NAMES: "Place.City, `a.b`", COUNT: "1"}, {NAMES: ""},
     ]:  # fmt: skip
-        for name in (COUNT, NAMES):
-            spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{name}')")
-        for name, value in choice.items():
-            spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
+        choose(path, choice)
         spark.sql(f"INSERT INTO delta.`{path}` SELECT {ROW}")
         _, actions = next(latest_commits(path))
         (of_spark,) = (json.loads(action["add"]["stats"]) for action in actions if "add" in action)

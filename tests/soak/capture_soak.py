@@ -26,6 +26,7 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.mirror.cut_versions import Cut
+from lakemirror.publisher.capture.capture_options import CaptureOptions
 
 PATIENCE = 240.0  # seconds that a process gets to do what it was asked
 COLUMNS = ("int", "text", "numeric(10,2)", "boolean", "bigint", "varchar(40)", "date")
@@ -88,7 +89,8 @@ class Soak:
             (60, self.changes), (4, self.add_table), (1.5, self.drop_table), (2, self.add_column),
             (1.5, self.add_default), (1, self.drop_column), (1, self.rename_column), (1, self.widen_column),
             (2, self.truncate), (1, self.swap), (1.5, self.partition), (2, self.kill_capture), (2, self.kill_engine),
-            (1, self.stop_both), (0.7, self.restart_server), (1, self.landing_zone_fails),
+            (1, self.stop_both), (0.7, self.restart_server), (1, self.landing_zone_fails), (1, self.reload),
+            (0.5, self.lose_slot), (0.5, self.lose_state),
         ]  # fmt: skip
         act = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
         try:
@@ -220,6 +222,38 @@ class Soak:
     def kill_capture(self) -> None:
         self.end("capture", signal.SIGKILL)
         self.changes()
+        self.start("capture")
+
+    def reload(self) -> None:
+        """A table, or all, is loaded again; the load may be killed, and goes on with the next start."""
+        self.end("capture", self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        self.changes()
+        self.start("capture", "--reload", self.rng.choice(["all", f"public.{self.pick().name}"]))
+        if self.rng.random() < 0.5:
+            time.sleep(self.rng.uniform(1, 10))
+            self.kill_capture()
+
+    def lose_slot(self) -> None:
+        """The slot is dropped, as by an operator who needs the disk. A kill waits until the tables are marked."""
+        self.end("capture", signal.SIGTERM)
+        self._wait_for_slot("active = false")
+        self.sql("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+        self.changes()
+        self.start("capture", "--reload", "all")
+        self._wait_for_slot("true")
+
+    def _wait_for_slot(self, condition: str) -> None:
+        end, slot = time.monotonic() + PATIENCE, CaptureOptions(self.url).slot
+        query = f"select count(*) from pg_replication_slots where slot_name = '{slot}' and {condition}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            while connection.execute(query.encode()).fetchone() != (1,):
+                assert time.monotonic() < end, query
+                time.sleep(0.1)
+
+    def lose_state(self) -> None:
+        """The position file of the landing zone is deleted."""
+        self.end("capture", signal.SIGKILL)
+        (self.db / "Files/LandingZone/_capture.json").unlink(missing_ok=True)
         self.start("capture")
 
     def kill_engine(self) -> None:

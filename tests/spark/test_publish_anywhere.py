@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.databases import Database
-from tests.object_stores import moto
+from tests.object_stores import StoreServer, moto
 
 import lakemirror.spark
 from lakemirror.errors import LakemirrorError
@@ -40,16 +40,22 @@ class Place:
         return sorted(row[0] for row in self.database.bag("orders", ["id"]).elements())
 
 
+@pytest.fixture(scope="module")
+def s3() -> Iterator[StoreServer]:
+    pytest.importorskip("moto")
+    with moto() as server:
+        yield server
+
+
 @pytest.fixture(params=["bucket", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("folder", "service"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "folder":
         yield Place(str(tmp_path / "shop"), Database(str(tmp_path / "shop"), {}))
     elif request.param == "bucket":
-        pytest.importorskip("moto")
-        with moto() as server:
-            address = f"{server.bucket()}/shop"
-            (tmp_path / "store.json").write_text(json.dumps(server.options))
-            yield Place(address, Database(address, server.options), {"credential": str(tmp_path / "store.json")})
+        server: StoreServer = request.getfixturevalue("s3")
+        address = f"{server.bucket()}/shop"
+        (tmp_path / "store.json").write_text(json.dumps(server.options))
+        yield Place(address, Database(address, server.options), {"credential": str(tmp_path / "store.json")})
         connections.forget_all()
     else:
         yield from service(tmp_path)

@@ -45,22 +45,24 @@ settings = Settings(master="local[2]", spark=(("spark.sql.shuffle.partitions", "
 """
 
 
-def test_quiet_whatever_happens_and_ctrl_c_is_python_s_alone(tmp_path: Path) -> None:
-    """An archive that does not fit, errors of each kind, Ctrl-C, the end: not one word of Spark's."""
+@pytest.mark.parametrize("form", ["parquet", pytest.param("delta", marks=pytest.mark.full)])
+def test_quiet_whatever_happens_and_ctrl_c_is_python_s_alone(tmp_path: Path, form: str) -> None:
+    """An archive that does not fit, errors of each kind, Ctrl-C, the end: not one word of Spark's, nor of Delta's."""
     settings = Settings(cache_dir=str(tmp_path))
     delta_jars = jars.ensure(Settings().with_environment())
-    archive = archive_path(settings, java.find(), delta_jars)
+    archive = archive_path(settings, java.find(), delta_jars if form == "delta" else ())
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"no archive at all" * 100_000)
     script = (
         PRELUDE
         + """
-session = spark.start(settings, delta=True, short=True)
-session.range(10).write.format("delta").save("table")
+form = sys.argv[1]
+session = spark.start(settings, delta=form == "delta", short=True)
+session.range(10).write.format(form).save("table")
 for fail in (
     lambda: session.range(1).select("absent"),
     lambda: session.sql("SELECT raise_error('told')").collect(),
-    lambda: session.range(1).write.format("delta").save("table"),
+    lambda: session.range(1).write.format(form).save("table"),
 ):
     try:
         fail()
@@ -71,12 +73,12 @@ try:
     time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted")
-print(session.read.format("delta").load("table").count())
+print(session.read.format(form).load("table").count())
 spark.stop()
 print("ended")
 """
     )
-    done = run(script, tmp_path)
+    done = run(script, tmp_path, form)
     assert done.stderr == ""
     errors = ["AnalysisException", "SparkRuntimeException", "AnalysisException"]
     assert done.stdout.splitlines() == [*errors, "interrupted", "10", "ended"]

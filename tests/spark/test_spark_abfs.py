@@ -108,16 +108,12 @@ def test_spark_publishes_and_reads_by_its_abfs_driver(library: str, tmp_path: Pa
     running = Running(root)
     try:
         running.create(running.token(issued), "abfs", start=True)
-        trust = tmp_path / "trust.p12"
-        keytool = java.find().home / "bin/keytool"
-        words = ["-importcert", "-noprompt", "-alias", "lakemirror", "-file", running.ca, "-keystore", trust]
-        subprocess.run([keytool, *words, "-storepass", "changeit"], check=True, capture_output=True, timeout=60)
         given = {
             "url": running.url, "id": issued.principal.client_id, "secret": issued.client_secret,
-            "trust": str(trust), "library": library, "package": hadoop_azure(),
+            "trust": str(trust_of(running.ca, tmp_path)), "library": library, "package": hadoop_azure(),
             "jars": ",".join(str(path) for path in jars.ensure(Settings().with_environment())),
         }  # fmt: skip
-        found = run(tmp_path, given)
+        found = run(tmp_path, SCRIPT, given)
     finally:
         running.stop()
     assert found["read"] == [[1, "Seattle"], [2, "Houston"], [3, "Miami"]]
@@ -134,9 +130,19 @@ def hadoop_azure() -> str:
     return f"org.apache.hadoop:hadoop-azure:{client.stem.removeprefix('hadoop-client-api-')}"
 
 
-def run(folder: Path, given: dict[str, Any]) -> Any:
-    script = folder / "publisher.py"
-    script.write_text(SCRIPT, encoding="utf-8")
+def trust_of(authority: Path, folder: Path) -> Path:
+    """A store of trust for Java with this authority."""
+    trust = folder / "trust.p12"
+    keytool = java.find().home / "bin/keytool"
+    words = ["-importcert", "-noprompt", "-alias", "lakemirror", "-file", authority, "-keystore", trust]
+    subprocess.run([keytool, *words, "-storepass", "changeit"], check=True, capture_output=True, timeout=60)
+    return trust
+
+
+def run(folder: Path, text: str, given: dict[str, Any]) -> Any:
+    """What a script of Spark finds. Skips where the driver cannot be had."""
+    script = folder / "script.py"
+    script.write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, script, json.dumps(given)], capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=folder,

@@ -45,8 +45,9 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PATIENCE = 1800.0  # of a machine with much else to do; none of these tests is about time
 
 
-def test_classic(spark: SparkSession, tmp_path: Path) -> None:
-    assert differences(spark, tmp_path) == []
+@pytest.mark.parametrize("which", ["fewer", pytest.param("all", marks=pytest.mark.full)])
+def test_classic(spark: SparkSession, tmp_path: Path, which: str) -> None:
+    assert differences(spark, tmp_path, which) == []
 
 
 def test_a_table_of_changes_by_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_workers_without_pyarrow(tmp_path: Path) -> None:
     bare = str(tmp_path / "bare/bin/python")
     environment = {
         **os.environ, "PYSPARK_PYTHON": bare, "PYTHONPATH": str(Path(lakemirror.__file__).parents[1]),
-        "JAVA_HOME": str(java.find().home),
+        "JAVA_HOME": str(java.find().home), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=1800, check=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +25,10 @@ from lakemirror.storage.storage import MOVING, Entry
 
 
 @pytest.fixture
-def proxy(server: StoreServer) -> Iterator[FaultProxy]:
+def proxy(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """As often as elsewhere, but with short pauses, a request is sent again."""
+    pauses = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=100), "base": 2}
+    monkeypatch.setitem(connections._RETRY, "backoff", pauses)
     with fault_proxy(server.endpoint) as found:
         yield found
     connections.forget_all()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakemirror import status
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.status import (
@@ -47,6 +48,16 @@ CUSTOMERS = TableStatus(
 )
 ORDERS = TableStatus(id="b" * 32, status="Replicating", table="orders")
 SHOP = DatabaseStatus("Running", tables=(ORDERS, CUSTOMERS))
+
+
+def test_of_a_table_two_rows_are_kept_as_text() -> None:
+    """The newest one and the one before, however often the table changes."""
+    table = replace(ORDERS, id="of a busy table")
+    for position in range(100):
+        before, now = (replace(SHOP, tables=(replace(table, position=each),)) for each in (position, position + 1))
+        assert b'"position": %d,' % position in render(before)[TABLES]
+        assert b'"position": %d,' % (position + 1) in render(now)[TABLES]
+    assert [each.position for each, _ in status._rows["of a busy table", "", "orders"]] == [100, 99]
 
 
 def test_the_files_have_the_contracts_fields() -> None:

@@ -81,12 +81,16 @@ class Source:
 class Topics:
     """What topics hold, and how they are reached."""
 
-    format: Annotated[str, typer.Option(help="What topics hold: debezium, envelopes in JSON with schemas.")] = (
-        "debezium"
-    )
+    format: Annotated[str, typer.Option(help="What topics hold: debezium, whole envelopes.")] = "debezium"
     kafka_config: Annotated[
         Path | None, typer.Option(help="A file of librdkafka's properties, NAME=VALUE a line, such as those of SASL.")
     ] = None
+    registry: Annotated[
+        str,
+        typer.Option(
+            help="The schema registry of messages in Avro; user and password are in --kafka-config.", metavar="URL"
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -210,9 +214,8 @@ def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool)
     if source.tables or source.exclude or source.rename or source.flat or source.password_file:
         raise typer.BadParameter("topics are named in the address alone: kafka://HOST:9092/PATTERN")
     config = dict(each.partition("=")[::2] for each in _lines(topics.kafka_config))
-    running = TopicCapture(
-        Landing(database), TopicOptions(source.source, source.name, config), lambda text: typer.echo(text, err=True)
-    )
+    options = TopicOptions(source.source, source.name, config, topics.registry)
+    running = TopicCapture(Landing(database), options, lambda text: typer.echo(text, err=True))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: running.stop())
     with _recorded(database, source.name):

@@ -1,7 +1,7 @@
 """What late changes need: deletes are remembered in a table of their own, and looked up by key (history.md, section 2).
 
 changes of a batch ─▶ its deletes: key, sequence, time ─▶ data files of the table of remembered changes
-        └─▶ where versions have a sequence: all of them, complete ─▶ `versions.py`
+        └─▶ where versions have a sequence: all of them, complete (`completed_changes.py`) ─▶ `versions.py`
 keys of a batch ─▶ the deletes of these keys that came before it ─▶ `kernels/ordered_fold.py`
 """
 
@@ -40,7 +40,7 @@ Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int
 def held_deletes(work: RowWork, held: HeldChanges) -> Iterator[pa.Table]:
     """The rows to remember of changes in memory: deletes, which the mirrored table looks up, apart from others."""
     assert work.history is not None
-    chosen = _chosen(held.markers, work.history)
+    chosen = chosen_of(held.markers, work.history)
     are_deletes = held.markers[chosen] == DELETE
     for which in (are_deletes, ~are_deletes):
         yield _held(work, held, chosen[which])
@@ -55,10 +55,15 @@ def may_have_deletes(add: Action, target: Target) -> bool:
 
 def _held(work: RowWork, held: HeldChanges, chosen: np.ndarray) -> pa.Table:
     assert work.history is not None
-    files = np.repeat([unit.number for unit in work.changes], [unit.rows for unit in work.changes])
-    numbers = np.concatenate([np.zeros(0, np.int64), *(unit.first_row + np.arange(unit.rows) for unit in work.changes)])
+    files, numbers = origins_of(work.changes)
     origin = files[chosen], numbers[chosen]
-    return _remembered(held.rows(chosen), held.markers[chosen], origin, work.target, work.history)
+    return remembered_rows(held.rows(chosen), held.markers[chosen], origin, work.target, work.history)
+
+
+def origins_of(units: Sequence[ChangeUnit]) -> tuple[np.ndarray, np.ndarray]:
+    """The number of the file, and the row in it, of each change of some units."""
+    files = np.repeat([unit.number for unit in units], [unit.rows for unit in units])
+    return files, np.concatenate([np.zeros(0, np.int64), *(unit.first_row + np.arange(unit.rows) for unit in units)])
 
 
 def write_deletes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
@@ -99,19 +104,19 @@ def _deletes_of(shared: Shared, files: Iterable[ChangeUnit]) -> Iterator[pa.Reco
     reading = shared._replace(target=replace(target, columns=columns), partial=False)
     for file in files:
         for changes in changes_of(file, reading, waits=True):
-            chosen = _chosen(changes.marker, history)
+            chosen = chosen_of(changes.marker, history)
             rows = pa.Table.from_batches([changes.rows]).take(whole_numbers(chosen))
             origin = np.full(len(chosen), file.number), changes.first_row + chosen
-            yield from _remembered(rows, changes.marker[chosen], origin, target, history).to_batches()
+            yield from remembered_rows(rows, changes.marker[chosen], origin, target, history).to_batches()
             del changes, rows  # before the next rows are decoded
 
 
-def _chosen(markers: np.ndarray, history: HistoryWork) -> np.ndarray:
+def chosen_of(markers: np.ndarray, history: HistoryWork) -> np.ndarray:
     """The places of the changes to remember."""
     return np.flatnonzero(np.isin(markers, history.remembers))
 
 
-def _remembered(
+def remembered_rows(
     rows: pa.Table, markers: np.ndarray, origin: tuple[np.ndarray, np.ndarray], target: Target, history: HistoryWork
 ) -> pa.Table:
     """Changes as rows of the table of remembered changes. `origin`: the number of the file, and the row in it, of each.

@@ -14,7 +14,7 @@ import contextlib
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import Bad, check_nulls, drop_written, named_errors
 from lakemirror.engines.complete_rows import completed, values_of
+from lakemirror.engines.completed_changes import write_completed
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
@@ -151,21 +152,18 @@ class Pipeline(ABC):
             memory = work.ordering.memory._replace(files=())
             shared = shared._replace(ordering=replace(work.ordering, memory=memory))
         with self.held(work, shared) as held:
+            own = self._mirrored if work.history is None else self._write_history
             if work.also:
-                return self._with_others(work, shared, held, written)
-            return self._own(work, shared, held, written)
+                return self._with_others(partial(own, work, shared, held, written), work, shared, held)
+            return own(work, shared, held, written)
 
-    def _own(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
-        """What the changes do to the target of the work itself."""
-        if work.history is not None:
-            return self._write_history(work, shared, held, written)
-        return self._mirrored(work, shared, held, written)
-
-    def _with_others(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
-        """The same for all targets: side by side if the changes are in memory. If one fails, all files are removed."""
+    def _with_others(
+        self, own: Callable[[], RowResult], work: RowWork, shared: Shared, held: HeldChanges | None
+    ) -> RowResult:
+        """`own`, and the same for the other targets: side by side if the changes are in memory. If one fails, the files
+        of all others are removed."""
         theirs: list[list[Action]] = [[] for _ in work.also]
-        acts = [partial(self._own, work, shared, held, written)]
-        acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
+        acts = [own, *(partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True))]
         try:
             result, *others = (map if held is None else self.each)(lambda act: act(), acts)
         except BaseException:
@@ -211,6 +209,8 @@ class Pipeline(ABC):
         shared = shared._replace(target=target, history=history)
         if history.mode == SCD2:
             return write_versions(self, work, shared, held, written)
+        if history.versions is not None:
+            return write_completed(self, work, shared, held, written)
         if held is None:
             kernel = write_deletes if history.mode == LATE else unit_kernels.write_changes
             units = change_units(work, None, self.parallelism, self.unit_bytes)

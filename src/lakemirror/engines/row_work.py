@@ -129,6 +129,8 @@ class Versioning:
     `track`: the columns whose changes begin a version; empty: all but the sequence. `sequence`: the columns that order
     the changes of a key; empty: files and rows do. `deletes`: HARD, SOFT or IGNORE. `modified`: by the name of a change
     file when it was written, in microseconds since the epoch. `memory`: the remembered changes, if there are some.
+    `since`: with a sequence, the value of it, as texts, at which the versions of an earlier table folder end; empty:
+    there is none.
     """
 
     track: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ class Versioning:
     deletes: str = HARD
     modified: tuple[tuple[str, int], ...] = ()
     memory: Remembered | None = None
+    since: tuple[str, ...] = ()
 
 
 class Remembered(NamedTuple):
@@ -178,7 +181,8 @@ class HistoryWork:
 
     `mode`: CHANGES, SCD2 or LATE. `folder`: the table folder, to which the files' names are relative. `applied_at`: the
     time of the apply, in microseconds since the epoch. `versioning`: of SCD2. `remembers`: of LATE, the
-    row markers of the changes that are remembered.
+    row markers of the changes that are remembered; `versions`: where there are partial rows among them, the work of the
+    versions from which they take values.
     """
 
     mode: str
@@ -186,6 +190,7 @@ class HistoryWork:
     applied_at: int
     versioning: Versioning | None = None
     remembers: tuple[int, ...] = (DELETE,)
+    versions: RowWork | None = None
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def weight_of(unit: Any) -> int:
         return sum(size_of(file.add) for file in unit.files) // unit.parts
     if isinstance(unit, tuple):
         return sum(map(weight_of, unit))
-    return sum(batch.nbytes for batch in unit) if isinstance(unit, Sequence) else int(unit.nbytes)
+    return sum(batch.nbytes for batch in unit) if isinstance(unit, Sequence) else int(getattr(unit, "nbytes", 0))
 
 
 def size_of(add: Action) -> int:

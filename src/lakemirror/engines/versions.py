@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.delta.statistics import parse_statistics
+from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
-from lakemirror.engines.kernels.sequence_order import sequence_ranks
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
+    completed_rows,
     fold_versions,
     key_values,
     plain_columns,
@@ -61,7 +62,30 @@ def changed_versions(
     target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
-    changes = changes._replace(rows=plain_columns(changes.rows))
+    read = _read(target, versioning, files, changes, look)
+    rows = fold_versions(target, versioning, read.known, read.changes, read.remembered)
+    return ChangedVersions(read.known, rows, read.beyond)
+
+
+def completed_changes(
+    target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look
+) -> pa.Table:
+    """The rows of such changes, with the values that partial ones take from the versions and changes before them."""
+    read = _read(target, versioning, files, changes, look)
+    return completed_rows(target, versioning, read.known, read.changes, read.remembered)
+
+
+class _Read(NamedTuple):
+    """What is known of the keys of changes. `changes`: with all columns. `beyond`: as of `ChangedVersions`."""
+
+    known: pa.Table
+    changes: Changed
+    remembered: Changed | None
+    beyond: int
+
+
+def _read(target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look) -> _Read:
+    changes = changes._replace(rows=_with_all(plain_columns(changes.rows), target))
     keys = key_values(changes.rows, target)
     is_open = [may_have_open(add, target) for add in files]
     known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
@@ -72,19 +96,47 @@ def changed_versions(
     if len(wanted):
         deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
         its_keys = key_values(deeper.rows, target)
-        least = None if versioning.deletes == SOFT and changes.names is not None else _least(versioning, deeper)
+        takes_values = changes.names is not None and (
+            versioning.deletes == SOFT or bool(versioning.since) or (bool(versioning.sequence) and not files)
+        )  # a partial row may take values from an event that has no version any more, or none at all
+        least = None if takes_values else _least(versioning, deeper)
         column = next(each for each in target.columns if each.name == END_AT)
         closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
         known = pa.concat_tables([known, _found(target, files, closed, its_keys, look)])
+        known = _of_this_folder(known, versioning)
         if versioning.memory is not None and versioning.sequence:
-            remembered, beyond = _remembered(target, versioning, known, deeper, its_keys, look)
-    return ChangedVersions(known, fold_versions(target, versioning, known, changes, remembered), beyond)
+            remembered, beyond = _remembered(target, versioning, known, (deeper, takes_values), look)
+    return _Read(known, changes, remembered, beyond)
+
+
+def _with_all(rows: pa.Table, target: Target) -> pa.Table:
+    """The rows with NULL in the columns that no file of the table folder has: an earlier folder had them."""
+    for each in target.sources.columns:
+        if each.stored and each.name not in rows.column_names:
+            rows = rows.append_column(each.name, pa.nulls(rows.num_rows, stored_arrow_type(each)))
+    return rows
+
+
+def _of_this_folder(known: pa.Table, versioning: Versioning) -> pa.Table:
+    """The versions without those of an earlier table folder, which nothing changes any more: all of them end when those
+    of this one begin, or before."""
+    if not versioning.since or not known.num_rows:
+        return known
+    ends = bounds_of(known, END_AT, versioning.sequence)
+    ranks, since = sequence_ranks([ends, from_texts(versioning.since, ends.type)], 1)
+    return known.filter(pa.array((ranks == 0) | (ranks > since[0])))  # 0: NULL
 
 
 def may_have_open(add: Action, target: Target) -> bool:
     """False if the statistics say that all versions of a file have an end."""
     nulls = _of_end(parse_statistics(add).get("nullCount"), target)
     return nulls is None or nulls != 0
+
+
+def may_have_closed(add: Action, target: Target) -> bool:
+    """False if the statistics say that no version of a file has an end."""
+    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    return nulls is None or nulls != record_count(add)
 
 
 def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
@@ -144,9 +196,13 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
     if not versioning.sequence:
         assert changes.times is not None
         return int(changes.times.min())
-    values = changes.rows[versioning.sequence[0]]
+    return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
+
+
+def least_bound(values: pa.ChunkedArray) -> Any:
+    """The least of these values of a sequence in the form of `bound`; None if it has none."""
     kind = values.type
-    if len(versioning.sequence) > 1 or not len(values):
+    if not len(values):
         return None
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return int(numbers_of(values).min())
@@ -157,13 +213,14 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
 
 
 def _remembered(
-    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, keys: pa.Table, look: Look
+    target: Target, versioning: Versioning, known: pa.Table, wanted: tuple[Changed, bool], look: Look
 ) -> tuple[Changed | None, int]:
     """The remembered changes of these keys from the first version on that the changes touch, in the order of arrival;
     and how many changes are in a run of events whose first one is not remembered any more, or before a delete that is
-    not."""
-    memory = versioning.memory
+    not. `wanted`: the changes, and whether all that is remembered is needed."""
+    memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
+    keys = key_values(changes.rows, target)
     rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
@@ -172,10 +229,12 @@ def _remembered(
     tables = [known, earlier.rows, changes.rows]
     codes = key_codes(comparable(pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()))
     old, mine, new = np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
-    starts, ends, lasts, at, times = sequence_ranks(
+    sequences = [sequence_of(table, versioning.sequence) for table in tables]
+    starts, ends, lasts, at, times, since = sequence_ranks(
         [
             *(bounds_of(known, name, versioning.sequence) for name in (START_AT, END_AT)),
-            *(sequence_of(table, versioning.sequence) for table in tables),
+            *sequences,
+            from_texts(versioning.since, sequences[0].type),
         ],
         int(codes.max(initial=0)) + 1,
     )
@@ -183,13 +242,14 @@ def _remembered(
     first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, new, times)
     touched = ends >= first[old]
-    least = first.copy()
-    np.minimum.at(least, old[touched], starts[touched])
-    chosen = np.flatnonzero(at >= least[mine])
+    least, began = first.copy(), int(since.max(initial=0))
+    begins = np.where(starts <= began, 0, starts)  # there or before: the version is cut off
+    np.minimum.at(least, old[touched], begins[touched])
+    chosen = np.arange(len(at)) if needs_all else np.flatnonzero(at >= least[mine])
     # a version of several events of which the first is forgotten: nobody knows where a change within it belongs
-    begins = pa.table({"k": old, "t": starts})
-    forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > starts)
-    both = key_codes(pa.concat_tables([begins, pa.table({"k": mine, "t": at})]).combine_chunks())
+    forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > begins)
+    events = pa.table({"k": mine, "t": np.maximum(at, began)})
+    both = key_codes(pa.concat_tables([pa.table({"k": old, "t": starts}), events]).combine_chunks())
     forgotten &= ~np.isin(both[: len(old)], both[len(old) :])
     revived = _revived((old, ends), (mine, at), first)
     return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum()) + revived

@@ -87,13 +87,17 @@ def write_versions(
         done = [Written(adds, feed, its.deleted, its.beyond)]
     else:
         done = []
-        size = sum(unit.bytes for unit in work.changes)
-        buckets = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
-        units = [VersionBucket(number, buckets, work) for number in range(buckets)]
-        for each in engine.carry("write versions", write_bucket, shared, units):
+        for each in engine.carry("write versions", write_bucket, shared, buckets_of(engine, work)):
             written += [*each.adds, *each.changes]
             done.append(each)
     return _result(engine, work, shared, done, written)
+
+
+def buckets_of(engine: UnitCarrier, work: RowWork) -> list[VersionBucket]:
+    """The buckets of keys that fit into the engine's memory."""
+    size = sum(unit.bytes for unit in work.changes)
+    buckets = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
+    return [VersionBucket(number, buckets, work) for number in range(buckets)]
 
 
 def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -131,9 +131,20 @@ class Cache:
     def drop(self, name: Hashable) -> None:
         """Removes the entry of this name, if there is one."""
         with self._lock:
-            keys = self._held.pop(name, None)
-            if keys is not None:
-                self._left += size_of(keys)
+            self._drop(name)
+
+    def keep_only(self, table: str, places: Set[str]) -> None:
+        """Removes what was read of data files below this folder or address that are none of these."""
+        with self._lock:
+            for name in [name for name in self._held if isinstance(name, tuple)]:
+                place = name[1] if isinstance(name[1], str) else name[0]
+                if place not in places and str(place).startswith(f"{table}/"):
+                    self._drop(name)
+
+    def _drop(self, name: Hashable) -> None:
+        keys = self._held.pop(name, None)
+        if keys is not None:
+            self._left += size_of(keys)
 
 
 def size_of(keys: Sized) -> int:
@@ -191,7 +202,7 @@ class GroupsOfFile(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The approximate bytes in memory."""
-        return int(self.footer.serialized_size)
+        return _PARSED * int(self.footer.serialized_size)
 
 
 def groups_to_search(add: Action, target: Target, wanted: WantedKeys) -> GroupsOfFile:
@@ -388,3 +399,4 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
 _MANY = 8  # at one wanted number for so many sorted ones, one pass over all is faster than binary searches
 _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
+_PARSED = 11  # bytes of a parsed footer for each byte of the encoded one: measured

@@ -62,12 +62,18 @@ class TableOptions:
         """True if there is a table of versions. Then the row marker 0 means upsert, too: one row a key."""
         return any(each.mode == SCD2 for each in self.history)
 
+    @property
+    def remembers_all(self) -> bool:
+        """True if late changes need all others, because they split versions; else they need deletes alone."""
+        return bool(self.sequence) and self.has_versions
+
     @cached_property
     def targets(self) -> tuple[HistoryOptions, ...]:
         """The tables beside the mirrored one: those of `history`, and with a sequence the one that remembers what late
-        changes need. If deletes are ignored, they need nothing."""
+        changes need. If deletes are ignored, they need nothing. That one is first: partial rows in it take values from
+        versions as they are before a batch."""
         remembers = bool(self.sequence) and (self.deletes != IGNORE or self.has_versions)
-        return (*self.history, HistoryOptions(LATE)) if remembers else self.history
+        return (HistoryOptions(LATE), *self.history) if remembers else self.history
 
 
 NO_OPTIONS = TableOptions()

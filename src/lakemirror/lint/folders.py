@@ -5,6 +5,7 @@ path ─▶ zone ─▶ each table: metadata, names, numbers ─▶ each file: c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,7 @@ from lakemirror.landing_zone.zone import (
     METADATA,
     PROCESSED,
     TableFolder,
+    TableName,
     Zone,
     check_name,
     collisions,
@@ -45,6 +47,7 @@ from lakemirror.landing_zone.zone import (
     why_skipped,
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
+from lakemirror.mirror.history_tables import named_tables
 from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed, column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
@@ -270,6 +273,9 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
     for name, other in sorted(collisions(zone, settings.default_schema).items()):
         message = f"{name} and {other} become the same table of Tables/"
         yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
+    for name, other, ours in _named_like_ours(storage, zone, settings):
+        message = f"{name} and a second table of {other} become the same table {ours}"
+        yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
     _, warning = read_partner(storage, zone)
     if warning is not None:
         yield from_warning(warning)
@@ -281,6 +287,17 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
             yield replace(from_error(error), file=entry.path)
         except FileNotFoundError:
             continue
+
+
+def _named_like_ours(storage: Storage, zone: Zone, settings: Settings) -> Iterator[tuple[TableName, TableName, str]]:
+    """The table folders whose table is a history table of another one, or remembers its late changes."""
+    folders = {name.target(settings.default_schema).lower(): name for name in zone.tables}
+    for other, folder in sorted(zone.tables.items()):
+        with contextlib.suppress(LakemirrorError, OSError):  # what is wrong with it is said elsewhere
+            metadata = read_metadata(storage, folder, settings.tables)
+            for table in named_tables(other, other.target(settings.default_schema), metadata):
+                if (name := folders.get(table.target.lower())) is not None:
+                    yield name, other, table.target
 
 
 def _check_metadata(

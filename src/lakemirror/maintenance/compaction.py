@@ -27,12 +27,14 @@ from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.kernels.data_rows import place_of
 from lakemirror.engines.late_deletes import may_have_deletes
 from lakemirror.engines.newest_rows import written_at
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.maintenance import policy
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
@@ -134,6 +136,7 @@ def _merge(
         snapshot = read_snapshot(table, known=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
+        LATELY_READ.keep_only(table, {place_of(table, add["path"]) for add in snapshot.files.values()})
         files = _chosen(choose, snapshot, snapshot.files.values())
         if not files:
             return 0

@@ -26,7 +26,7 @@ from lakemirror.mirror.first_versions import first_versions
 from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.open_versions import changed_moment, end_open, open_versions_as
+from lakemirror.mirror.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
@@ -49,12 +49,14 @@ def prepare(view: View, current: Base, base_of: Callable[[HistoryTable], Base], 
     return bool(view.pending.files) and any(end_open(view, base_of(each), rules.durability) for each in earlier)
 
 
-def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
-    """Commits the mirrored table's position to a history table, which then goes on with it. Returns its version.
+def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
+    """Commits the mirrored table's position to a history table, which then goes on with it.
 
     `current`: the mirrored table; `base`: the history table, whose columns become those of the mirrored table too. A
     table of versions gets the rows that the mirrored table has as its first versions; one that was off for a while as
-    its open versions, which end where their rows are gone. What was remembered for late changes is forgotten.
+    its open versions, which end where their rows are gone. What was remembered for late changes is forgotten. With a
+    sequence, all open versions end first, in a commit of their own, where they are of an earlier folder, or a row is
+    older than a version of its key: the next look begins the table.
     LakemirrorError `concurrent-commit`; TableError where the table cannot be written.
     """
     table, at = base.history, view.at
@@ -78,7 +80,15 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
         now = int(time.time() * 1000)
         rows = [{"remove": removed(add, now, data_change=True)} for add in base.snapshot.files.values()]
     elif table.options.mode == SCD2:
-        rows = open_versions_as(base, metadata, view.files.metadata.key_columns, changed_moment(view, table), current)
+        declared = view.files.metadata
+        if table.is_of_earlier and declared.options.sequence and end_open(view, base, rules.durability):
+            return
+        try:
+            rows = open_versions_as(base, metadata, declared.key_columns, changed_moment(view, table), current)
+        except RowsBehind:
+            if not end_open(view, base, rules.durability):
+                raise
+            return
     position = Position(view.identity, _generation(table, view.identity), at.number)
     info = commit_info(
         base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None and not rows,
@@ -95,9 +105,8 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> int:
     except BaseException:
         delta.remove_written(place(base.path), base.snapshot, rows)
         raise
-    version = delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
+    delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
     failpoints.reach("history.after-begin")
-    return version
 
 
 def _wider(column: Column, own: Column | None, table: str) -> Column:

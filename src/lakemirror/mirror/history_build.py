@@ -27,7 +27,7 @@ from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Engine, Preference, local_engine
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.engines.row_work import Target
+from lakemirror.engines.row_work import Remembered, RowWork, Target
 from lakemirror.engines.target import target_of
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
@@ -41,16 +41,18 @@ from lakemirror.mirror.history_files import HistoryFiles
 from lakemirror.mirror.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import TableObserver, View
-from lakemirror.mirror.planner import Base
+from lakemirror.mirror.open_versions import are_of_the_rows
+from lakemirror.mirror.planner import ApplyPlan, Base
 from lakemirror.mirror.position import Manifest, Position
 from lakemirror.mirror.table_log import LogCache, read_table_log
 from lakemirror.mirror.table_rules import TableRules, allowed, rules_of
-from lakemirror.mirror.target_plans import history_metadata, plan_history, view_of
-from lakemirror.mirror.version_plans import TRACK_PROPERTY
+from lakemirror.mirror.target_plans import completing, history_metadata, plan_history, remembered, view_of
+from lakemirror.mirror.version_plans import SINCE_PROPERTY, TRACK_PROPERTY, spelled
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
 
 _ROUNDS = 5
+_OF_BEFORE = (TRACK_PROPERTY, SINCE_PROPERTY)
 _IN_PROCESS = "process"  # the table in the work folder needs to survive nothing
 
 
@@ -78,7 +80,7 @@ def build(storage: Storage, name: TableName, settings: Settings) -> Built:
                     _check(view, table)
                 for table in tables:
                     if table.target not in done:
-                        _Build(storage, view, table, files, rules_of(settings), Path(scratch), settings.memory).run()
+                        _build(storage, view, table, files, settings, Path(scratch)).run()
                         done.append(table.target)
                 return Built(tuple(done), view.position)
             except LakemirrorError as error:
@@ -110,8 +112,6 @@ def _check(view: View, table: HistoryTable) -> None:
     """LakemirrorError `history-incomplete` where the folder's files are not all that the history is of."""
     if view.at is None or not view.position:
         raise incomplete(view, "no file is applied; the history begins with the first one")
-    if table.options.mode == SCD2 and view.files.metadata.options.sequence:
-        raise incomplete(view, "versions by a sequence cannot be built: late changes would not find their place")
     if not view.detection.is_plain:
         raise incomplete(view, "in which order its files were applied is not kept")
     if view.at.generation > 1:
@@ -123,9 +123,20 @@ def _check(view: View, table: HistoryTable) -> None:
         raise LakemirrorError("concurrent-commit", f"{table.target} is being written")
 
 
+def _build(
+    storage: Storage, view: View, table: HistoryTable, files: HistoryFiles, settings: Settings, scratch: Path
+) -> _Build:
+    """The build of a table. Versions with a sequence have one more, of what late changes need."""
+    late = next((each for each in view.history if each.options.mode == LATE), None)
+    rules, beside = rules_of(settings), None
+    if late is not None and table.options.mode == SCD2:
+        beside = _Build(storage, view, late, files, rules, scratch, settings.memory)
+    return _Build(storage, view, table, files, rules, scratch, settings.memory, beside)
+
+
 @dataclass(frozen=True)
 class _Build:
-    """The build of one history table."""
+    """The build of one history table. `late`: of what late changes of its versions need, which is not published."""
 
     storage: Storage
     view: View
@@ -134,11 +145,14 @@ class _Build:
     rules: TableRules
     scratch: Path
     memory: int
+    late: _Build | None = None
 
     def run(self) -> None:
         with self.files.chosen(self.table.options) as parts:
             for files in parts(self._position, self.rules.limits):
                 self._apply(files)
+        if self.late is not None:
+            self._check_rows()
         self._publish()
 
     @cached_property
@@ -160,8 +174,9 @@ class _Build:
         columns = from_delta(snapshot.metadata.value["schemaString"])
         return tuple(column for column in columns if column.name not in ADDED_COLUMNS)
 
-    def _apply(self, files: Sequence[ChangeFile]) -> None:
-        """Applies these files to the table in the work folder, by as many commits as they need."""
+    def _apply(self, files: Sequence[ChangeFile], versions: RowWork | None = None) -> None:
+        """Applies these files to the table in the work folder, by as many commits as they need. `versions`: as of
+        `completing`."""
         tried: frozenset[TryAs] = frozenset()
         engine: Engine = local_engine(self.memory, None)
         rules = replace(self.rules, preference=Preference(LOCAL))
@@ -171,7 +186,12 @@ class _Build:
             table = replace(self.table, table=log, log=None, is_of_earlier=False)
             snapshot = read_snapshot(self._path) if log is not None else None
             base = Base(self._path, str(self.scratch), snapshot, history=table, follows=self._current)
-            planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, (tried, None))
+            tries = tried, self._remembered(snapshot)
+            planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tries)
+            if versions is not None and not isinstance(planned, Rejected):
+                planned = completing(planned, versions)
+            if self.late is not None and not isinstance(planned, Rejected):
+                self.late._apply_before(planned)
             written = planned if isinstance(planned, Rejected) else run(planned, lambda _: engine)
             if isinstance(written, Rejected):
                 if written.try_as is None or written.try_as in tried:
@@ -181,6 +201,38 @@ class _Build:
             assert not isinstance(planned, Rejected)
             done = commit(planned, written, begun=begun, durability=_IN_PROCESS)
             files = files[len(done.batch.files) :]
+
+    def _apply_before(self, planned: ApplyPlan) -> None:
+        """Remembers the changes of a batch of versions, unless an attempt before has done it."""
+        known = self._position
+        files = [item.file for item in planned.batch.files if item.file.number > known]
+        self._apply(files, planned.row_work if planned.batch.partial else None)
+
+    def _remembered(self, versions: Snapshot | None) -> Remembered | None:
+        """All changes so far, for late ones."""
+        snapshot = read_snapshot(self.late._path) if self.late is not None and versions is not None else None
+        if self.late is None or versions is None or snapshot is None:
+            return None
+        metadata = self.view.files.metadata
+        target = target_of(self._path, versions.metadata.value, metadata.key_columns)
+        sequence = spelled(metadata.options.sequence, from_delta(versions.metadata.value["schemaString"]))
+        return remembered(self.late._path, snapshot, target, sequence, self._position)
+
+    def _check_rows(self) -> None:
+        """LakemirrorError `history-incomplete` where current rows would not be the open versions."""
+        assert self.view.table is not None
+        versions = Base(self._path, str(self.scratch), read_snapshot(self._path))
+        rows = Base(
+            self.files.mirrored, self.storage.uri(), read_snapshot(self.files.mirrored, self.view.table.version)
+        )
+        if not are_of_the_rows(versions, rows, self.view.files.metadata.key_columns):
+            raise incomplete(
+                self.view,
+                "its rows are not the newest by the sequence: it was declared later than the first files, or a late "
+                "change came from before a delete that was forgotten",
+                "Pause the table, run `lakemirror history drop` and `lakemirror resync`, and resume it: both tables "
+                "then begin at number 1.",
+            )
 
     def _publish(self) -> None:
         """Makes the history table what the table in the work folder is, in one commit."""
@@ -226,7 +278,7 @@ class _Build:
                 if kind != own.type and not widens(own.type, kind):
                     message = f"{self.table.target}: column {own.name!r} is {own.type}, and would become {kind}"
                     raise TableError("type-changed", message, table=self.table.target, column=own.name, hint=AWAY)
-            kept = {name: each for name, each in value["configuration"].items() if name != TRACK_PROPERTY}
+            kept = {name: each for name, each in value["configuration"].items() if name not in _OF_BEFORE}
             metadata = Metadata({**value, "configuration": kept})
             base = replace(base, snapshot=replace(base.snapshot, metadata=metadata))
         batch = Batch((), columns, append_only=True)

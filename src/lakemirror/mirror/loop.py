@@ -290,8 +290,12 @@ class Runner:
     def _told(self, folder: str | None) -> None:
         """A folder has changed; None: any may have."""
         name = None if folder is None else _table_of(folder)
-        if name is None or not self._scheduler.touch(name):
+        is_new = folder is not None and "/_" not in folder and not self._is_watched(folder)  # of a partition
+        if name is None or not self._scheduler.touch(name) or is_new:
             self._shared.queue.wake(self._lane, ZONE, STATUS)
+
+    def _is_watched(self, folder: str) -> bool:
+        return self._folder is None or self._shared.watch.watches(self._folder, folder)
 
     def _watch(self, folders: Iterable[str]) -> set[str]:
         """Watches folders. One may have got files between the listing and now: its table is looked at once more."""

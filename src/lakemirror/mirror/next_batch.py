@@ -109,8 +109,6 @@ def next_batch(
                 raise TableError("type-unsupported", message, file=file.entry.path)
             if metadata.options.sequence and file.footer.num_rows:
                 check_sequence(item.columns, grown, metadata.options.sequence, file.entry.path)
-            if has_partial and metadata.options.sequence and metadata.options.has_versions:
-                raise _no_partial(file.entry.path)
         except TableError as error:
             rejected = Rejected.of(error)
             break
@@ -122,12 +120,6 @@ def next_batch(
         assert rejected is not None
         return rejected
     return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected, partial)
-
-
-def _no_partial(path: str) -> TableError:
-    """What a partial row leaves out would depend on which changes came before it: not the same in any order."""
-    message = f"{path}: partial rows ({UNCHANGED}) of a table with a sequence and versions (scd2) cannot be applied"
-    return TableError("partial-row-invalid", message, file=path, column=UNCHANGED)
 
 
 def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Sequence[Column]) -> None:

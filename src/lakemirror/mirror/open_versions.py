@@ -3,14 +3,15 @@
     folder made again, or dropped ─▶ every open version ends
     option off for a while        ─▶ open versions become the rows that the mirrored table has
 
-A bucket of keys at a time, as changes: an upsert of each row, a delete of each open version without one.
+A bucket of keys at a time, as changes: an upsert of each row, a delete of each open version without one. With a
+sequence, the versions of a folder that was made again begin where those of the one before end (`lakemirror.since`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,32 +29,38 @@ from lakemirror.delta.schema import from_delta
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.intervals import OPEN
 from lakemirror.engines.kernels.live_rows import live_rows
-from lakemirror.engines.kernels.sequence_order import next_value, sequence_ranks
-from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns, sequence_of
+from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_ranks
+from lakemirror.engines.kernels.version_rows import Changed, bounds_of, key_values, plain_columns, sequence_of
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.engines.units import Shared
-from lakemirror.engines.versions import changed_versions, may_have_open
+from lakemirror.engines.versions import changed_versions, ends_after, least_bound, may_have_closed, may_have_open
 from lakemirror.engines.write_versions import look_here, write_feed
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
-from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
+from lakemirror.landing_zone.reserved_columns import DELETED, END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE, UPSERT
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import state_actions, transactions
-from lakemirror.mirror.history_tables import AWAY, HistoryTable
+from lakemirror.mirror.history_tables import HistoryTable
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base, check_deletes, with_detection
 from lakemirror.mirror.position import Detection, Manifest, Position
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import tables_in
-from lakemirror.mirror.version_plans import SEQUENCE_PROPERTY, TRACK_PROPERTY, spelled
+from lakemirror.mirror.version_plans import SEQUENCE_PROPERTY, SINCE_PROPERTY, TRACK_PROPERTY, since_of, spelled
 from lakemirror.storage import Storage, place
 
 _ROWS = 1_000_000  # of a bucket, about
 _BYTES = 256 << 20
+
+
+class RowsBehind(Exception):
+    """With a sequence: a row of the mirrored table, which came without a change file, is older than a version of its
+    key."""
 
 
 def are_to_end(snapshot: Snapshot | None, keys: Sequence[str], path: str) -> bool:
@@ -73,16 +80,13 @@ def end_open(view: View, base: Base, durability: str) -> bool:
     if table is None or table.table is None or table.at is None or snapshot is None:
         return False
     keys = table.table.key_columns
-    if snapshot.files and SEQUENCE_PROPERTY in snapshot.metadata.configuration:
-        message = f"{table.target}: the table folder was made again, and its rows may come with sequences of before"
-        raise TableError("table-restored", message, table=table.target, file=table.target, hint=AWAY)
-    if not are_to_end(snapshot, keys, base.path):
+    metadata = _with_end(snapshot, keys, base.path)
+    if metadata is snapshot.metadata.value and not are_to_end(snapshot, keys, base.path):
         return False
     before, at = table.table.manifest, table.at
     manifest = before or Manifest(at.identity, at.number, at.number, "", 0, 0, keys, history=table.label)
-    ended = changed_moment(view, table)
-    rows = open_versions_as(base, snapshot.metadata.value, keys, ended)
-    _commit(base.path, snapshot, snapshot.metadata.value, at, manifest, rows, durability)
+    rows = open_versions_as(base, metadata, keys, changed_moment(view, table))
+    _commit(base.path, snapshot, metadata, at, manifest, rows, durability)
     return True
 
 
@@ -104,12 +108,60 @@ def end_dropped(storage: Storage, target: str) -> None:
             continue
         at, before = table.position, table.manifest
         base = Base(uri, storage.uri(), snapshot)
-        rows = open_versions_as(base, snapshot.metadata.value, table.key_columns, time.time_ns() // 1000)
+        metadata = _with_end(snapshot, table.key_columns, uri)
+        rows = open_versions_as(base, metadata, table.key_columns, time.time_ns() // 1000)
         manifest = Manifest(at.identity, 0, 0, "", 0, 0, table.key_columns, history=table.history)
         if before is not None:
             manifest = replace(manifest, rows=before.rows, bytes=before.bytes, notes=before.notes)
-        metadata = with_detection(snapshot.metadata.value, Detection())
+        metadata = with_detection(metadata, Detection())
         _commit(uri, snapshot, metadata, Position(at.identity, at.generation + 1, 0), manifest, rows)
+
+
+def _with_end(snapshot: Snapshot, keys: Sequence[str], path: str) -> Mapping[str, Any]:
+    """The metadata of a table of versions whose folder is gone or was made again: with a sequence, it says where all
+    versions so far end. The same object where it says that already."""
+    metadata = snapshot.metadata.value
+    target, files = apply_target(target_of(path, metadata, keys)), list(snapshot.files.values())
+    sequence = _sequence(metadata)
+    if not sequence:
+        return metadata
+    so_far = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
+    is_open = [add for add in files if may_have_open(add, target)]
+    end = _highest([so_far, _following(_sequences(target, is_open, sequence)), *_ends(target, files, so_far)])
+    if end is None or end.equals(so_far):
+        return metadata
+    return {**metadata, "configuration": {**metadata["configuration"], SINCE_PROPERTY: json.dumps(as_texts(end[0]))}}
+
+
+def _ends(target: Target, files: Sequence[Action], so_far: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """The ends of closed versions, without those that the statistics show to be lower than `so_far`."""
+    column = next(each for each in target.columns if each.name == END_AT)
+    names = tuple(so_far.type.names)
+    least = least_bound(pa.chunked_array(so_far.flatten()[0])) if len(names) == 1 else None
+    for add in files:
+        if may_have_closed(add, target) and ends_after(add, column, least):
+            for rows in live_rows(add, replace(target, columns=(column,), key_columns=())):
+                yield bounds_of(rows, END_AT, names)
+
+
+def are_of_the_rows(versions: Base, current: Base, keys: Sequence[str]) -> bool:
+    """True if the open versions of a table with a sequence are the rows of the mirrored table, by key and sequence."""
+    assert versions.snapshot is not None and current.snapshot is not None
+    metadata = versions.snapshot.metadata.value
+    target = apply_target(target_of(versions.path, metadata, keys))
+    source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
+    sequence = _sequence(metadata)
+    parts = [(target, list(versions.snapshot.files.values())), (source, list(current.snapshot.files.values()))]
+    buckets = 1 + sum(record_count(add) or _ROWS for _, files in parts for add in files) // _ROWS
+    for bucket in range(buckets):
+        both = [_rows(each, target, files, (bucket, buckets)) for each, files in parts]
+        codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
+        ranks = np.concatenate(sequence_ranks([sequence_of(each, sequence) for each in both], len(codes)))
+        held = np.split(np.stack([codes, ranks]), [both[0].num_rows], axis=1)
+        one, other = (each[:, np.lexsort(each)] for each in held)
+        if not np.array_equal(one, other):
+            return False
+    return True
 
 
 def changed_moment(view: View, table: HistoryTable) -> int:
@@ -127,7 +179,7 @@ def open_versions_as(
 ) -> list[Action]:
     """Writes what the open versions become at `moment`: the rows of `current`, the mirrored table; without it they end.
 
-    `base`: the table of versions; `metadata`: its own after. Returns the actions of its rows.
+    `base`: the table of versions; `metadata`: its own after. Returns the actions of its rows. RowsBehind.
     """
     snapshot, path = base.snapshot, base.path
     assert snapshot is not None
@@ -135,15 +187,19 @@ def open_versions_as(
     target = replace(apply_target(target_of(path, metadata, keys)), version=snapshot.version + 1)
     tracked = json.loads(metadata["configuration"].get(TRACK_PROPERTY, "[]"))
     columns = from_delta(metadata["schemaString"])
-    sequence = spelled(json.loads(metadata["configuration"].get(SEQUENCE_PROPERTY, "[]")), columns)
-    versioning = Versioning(spelled(tracked, columns), sequence)
+    sequence, before = _sequence(metadata), since_of(snapshot.metadata.configuration)
+    versioning = Versioning(spelled(tracked, columns), sequence, since=before)
     files = list(snapshot.files.values())
     is_open = [add for add in files if may_have_open(add, target)]
     source, lives = target, list[Action]()
     if current is not None and current.snapshot is not None:
         source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
         lives = list(current.snapshot.files.values())
-    end = _highest([(target, is_open), (source, lives)], sequence) if sequence else None
+    end: pa.ChunkedArray | None = None
+    if sequence and current is None:
+        end = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
+    elif sequence:
+        end = _end(((target, is_open), (source, lives)), sequence)
     buckets = 1 + sum(record_count(add) or _ROWS for add in (*is_open, *lives)) // _ROWS
     deleted: dict[int, list[np.ndarray]] = {}
     actions: list[Action] = []
@@ -163,7 +219,8 @@ def open_versions_as(
                 actions += [{"cdc": change} for change in write_feed(shared, its)]
             closed = sum(len(gone) for file, gone in its.deleted.items() if may_have_open(files[file], target))
             if sequence and current is not None:
-                _check_open(versions.num_rows - closed + its.rows.open.num_rows, rows.num_rows, path)
+                opened = versions.num_rows - closed + its.rows.open.num_rows
+                _check_newest(versions, rows, opened, target, sequence)
             for file, gone in its.deleted.items():
                 deleted.setdefault(file, []).append(gone)
         actions += _without(target, files, {file: np.sort(np.concatenate(each)) for file, each in deleted.items()})
@@ -173,38 +230,81 @@ def open_versions_as(
     return actions
 
 
-def _check_open(versions: int, rows: int, path: str) -> None:
-    """`table-restored` where a row of the mirrored table has no open version: it came, without a change file, with a
-    sequence from before an end of its key's versions."""
-    if versions != rows:
-        message = f"{path}: {rows - versions:,} rows of the mirrored table are older than the end of their versions"
-        raise TableError("table-restored", message, table=path, file=path, hint=AWAY)
+def _check_newest(versions: pa.Table, rows: pa.Table, opened: int, target: Target, sequence: tuple[str, ...]) -> None:
+    """RowsBehind unless each row is at least as new as the open version of its key, and has one after all.
+
+    `versions`: the open ones before; `opened`: how many there are after."""
+    both = [rows, versions]
+    codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
+    count = int(codes.max(initial=-1)) + 1
+    its, last = sequence_ranks([sequence_of(each, sequence) for each in both], count)
+    newest = np.full(count, OPEN)
+    newest[codes[: rows.num_rows]] = its
+    if opened != rows.num_rows or (last > newest[codes[rows.num_rows :]]).any():
+        raise RowsBehind
 
 
-def _highest(parts: Sequence[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.Table | None:
-    """The highest sequence of these rows, as one row; None where there is none."""
-    highest: pa.Table | None = None
-    for source, files in parts:
-        for rows in _live(source, files):
-            its = plain_columns(rows).select(list(sequence))
-            its = its if highest is None else pa.concat_tables([highest, its.cast(highest.schema)])
-            if its.num_rows:
-                (ranks,) = sequence_ranks([sequence_of(its, sequence)], 1)
-                highest = its.take([int(ranks.argmax())])
-    return highest
+def _sequence(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of the sequence of a table of versions."""
+    names = json.loads(metadata["configuration"].get(SEQUENCE_PROPERTY, "[]"))
+    return spelled(names, from_delta(metadata["schemaString"]))
 
 
-def _ended(gone: pa.Table, end: pa.Table) -> pa.Table:
-    """The open versions with the sequence at which they end: right after the highest one, so that none is empty."""
-    last = end.column_names[-1]
-    for name in end.column_names:
-        values = pa.repeat(end[name][0], gone.num_rows).cast(gone[name].type)
+def _kind(target: Target, sequence: tuple[str, ...]) -> pa.StructType:
+    """The type of a value of the sequence."""
+    return pa.struct(
+        [(each.name, stored_arrow_type(each)) for name in sequence for each in target.columns if each.name == name]
+    )
+
+
+def _highest(values: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray | None:
+    """The highest of these values of a sequence, as one value of the type of the first; None where there is none."""
+    highest: pa.ChunkedArray | None = None
+    for part in values:
+        if highest is not None:
+            part = pa.chunked_array([*highest.chunks, *part.cast(highest.type).chunks], highest.type)
+        (ranks,) = sequence_ranks([part], 1)
+        at = int(ranks.argmax()) if len(ranks) else 0
+        highest = part.slice(at, 1) if len(ranks) and ranks[at] else part.slice(0, 0)
+    return highest if highest is not None and len(highest) else None
+
+
+def _following(value: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The least value of a sequence that is higher than this one; none of none."""
+    parts = value.combine_chunks().flatten()
+    last = [next_value(each).as_py() for each in parts[-1]]
+    return pa.chunked_array(
+        [pa.StructArray.from_arrays([*parts[:-1], pa.array(last, parts[-1].type)], names=value.type.names)]
+    )
+
+
+def _end(parts: Iterable[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.ChunkedArray | None:
+    """Right after the highest sequence of open versions and rows, so that no version is empty; None without one."""
+    last = _highest(_sequences(target, files, sequence) for target, files in parts)
+    return _following(last) if last is not None else None
+
+
+def _sequences(target: Target, files: Sequence[Action], sequence: tuple[str, ...]) -> pa.ChunkedArray:
+    """The highest of the sequences and begins of living rows, or of open versions; empty without one."""
+    none = pa.chunked_array([], _kind(target, sequence))
+    parts = [none]
+    for rows in _live(target, files):
+        parts.append(sequence_of(rows, sequence))
+        if START_AT in rows.column_names:
+            parts.append(bounds_of(rows, START_AT, sequence))
+    highest = _highest(parts)
+    return none if highest is None else highest
+
+
+def _ended(gone: pa.Table, end: pa.ChunkedArray) -> pa.Table:
+    """The open versions with the sequence at which they end."""
+    for name, value in zip(end.type.names, end.combine_chunks().flatten(), strict=True):
+        values = pa.repeat(value[0], gone.num_rows).cast(gone[name].type)
         gone = gone.set_column(gone.column_names.index(name), name, values)
-    value = next_value(end[last][0])
-    return gone.set_column(gone.column_names.index(last), last, pa.repeat(value, gone.num_rows).cast(gone[last].type))
+    return gone
 
 
-def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: tuple[int, pa.Table | None]) -> Changed:
+def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: tuple[int, pa.ChunkedArray | None]) -> Changed:
     """The rows as upserts, and the open versions without a row as deletes. `moment`: when; with a sequence, at what."""
     both = pa.concat_tables([key_values(each, target) for each in (rows, versions)]).combine_chunks()
     codes = key_codes(comparable(both))

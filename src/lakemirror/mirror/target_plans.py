@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from lakemirror.delta.log import Snapshot
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
 from lakemirror.engines.late_deletes import may_have_deletes
-from lakemirror.engines.row_work import HistoryWork, Remembered, Target
+from lakemirror.engines.row_work import HistoryWork, Remembered, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -98,19 +99,35 @@ def plan_targets(
         planned = _remembering(planned, memory)
         taken = [item.file for item in planned.batch.files]
         also: list[ApplyPlan] = []
+        versions: RowWork | None = None
+        completes = planned.batch.partial and view.files.metadata.options.remembers_all
         for table in view.history:
-            if table.holds(taken[0]):
+            is_held = table.holds(taken[0])
+            if is_held and not (completes and table.options.mode == SCD2):
                 continue
             follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
             base = replace(bases[1](table), follows=follows)
             its = plan_history(view_of(view, table), taken, base, rules, uri, (tried, memory))
             if isinstance(its, Rejected):
                 return its
-            also.append(its)
+            if table.options.mode == SCD2 and its.row_work is not None:  # after a resync, all is remembered
+                versions = replace(its.row_work, candidates=()) if is_held else its.row_work
+            also += [] if is_held else [its]
+        if completes and versions is not None:
+            also = [completing(its, versions) for its in also]
         shortest = min([len(its.batch.files) for its in also], default=len(taken))
         if shortest == len(taken):
             return replace(planned, also=tuple(also))
         files = taken[:shortest]
+
+
+def completing(planned: ApplyPlan, versions: RowWork) -> ApplyPlan:
+    """The plan of a batch with partial rows: that of the remembered changes takes values from the versions."""
+    work = planned.row_work
+    if work is None or work.history is None or work.history.mode != LATE:
+        return planned
+    versions = replace(versions, changes=())
+    return replace(planned, row_work=replace(work, history=replace(work.history, versions=versions)))
 
 
 def _remembering(planned: ApplyPlan, memory: Remembered | None) -> ApplyPlan:
@@ -133,14 +150,20 @@ def _memory(view: View, planned: ApplyPlan, base_of: HistoryBases) -> Remembered
     base = base_of(late) if late is not None else None
     if base is None or base.snapshot is None:
         return None
-    types = {column.name: column.type for column in work.target.columns}
-    target = target_of(base.path, base.snapshot.metadata.value, work.target.key_columns)
     sequence = version_plans.spelled(options.sequence, planned.batch.columns)
+    return remembered(base.path, base.snapshot, work.target, sequence, view.position)
+
+
+def remembered(
+    path: str, snapshot: Snapshot, other: Target, sequence: Sequence[str], position: int
+) -> Remembered | None:
+    """The table of remembered changes at `path`, up to a position, with the types of the table that takes from it."""
+    types = {column.name: column.type for column in other.columns}
+    target = target_of(path, snapshot.metadata.value, other.key_columns)
     if not set(sequence) <= {column.name for column in target.columns}:
         return None  # another sequence than the one of the remembered deletes
     columns = tuple(replace(each, type=types.get(each.name, each.type)) for each in target.columns)
-    files = tuple(base.snapshot.files.values())
-    return Remembered(replace(target, columns=columns), files, view.position)
+    return Remembered(replace(target, columns=columns), tuple(snapshot.files.values()), position)
 
 
 def view_of(view: View, table: HistoryTable) -> View:

@@ -21,6 +21,8 @@ from lakemirror.mirror.next_batch import Batch
 
 TRACK_PROPERTY = "lakemirror.track"
 SEQUENCE_PROPERTY = "lakemirror.sequence"
+SINCE_PROPERTY = "lakemirror.since"
+"""With a sequence: where the versions of an earlier table folder end, and those of the present one begin."""
 
 
 def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tuple[Column, ...]:
@@ -88,6 +90,11 @@ def configuration_of(
     return found
 
 
+def since_of(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the versions of the present table folder begin, as of `Versioning`."""
+    return tuple(json.loads(configuration.get(SINCE_PROPERTY, "[]")))
+
+
 def with_versioning(
     work: RowWork, snapshot: Snapshot | None, batch: Batch, options: tuple[TableOptions, HistoryOptions],
     memory: Remembered | None = None,
@@ -98,7 +105,8 @@ def with_versioning(
     columns = batch.columns
     modified = tuple((item.file.entry.path, item.file.entry.modified // 1000) for item in batch.files)
     versioning = Versioning(
-        spelled(history.track, columns), spelled(table.sequence, columns), table.deletes, modified, memory
+        spelled(history.track, columns), spelled(table.sequence, columns), table.deletes, modified, memory,
+        since_of(snapshot.metadata.configuration) if snapshot is not None else (),
     )  # fmt: skip
     candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))

@@ -58,6 +58,10 @@ class ZoneWatch:
             log.warning("not every folder can be watched, so all are polled: %s", reason)
         return {folder[len(name) + 1 :] for folder in fresh}
 
+    def watches(self, database: Path, folder: str) -> bool:
+        """True for a folder of a database that is watched."""
+        return self._watch is not None and self._watch.watches(f"{_name(database)}/{folder}")
+
     def refused(self, database: Path) -> str:
         """Why not every folder of a database is watched; empty if each one is."""
         name, watch = _name(database), self._watch

@@ -38,6 +38,16 @@ def distinct(table: pa.Table, keys: Sequence[str]) -> int:
     return int(pc.count_distinct(codes, mode="all").as_py())
 
 
+def last_places(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """The place of the last row of each key, ascending."""
+    if not table.num_rows:
+        return arange(0)
+    codes, _ = _codes(table, table, keys)
+    numbers = pc.dictionary_encode(whole(codes), null_encoding="encode").indices
+    last = pa.table({"code": numbers, "at": arange(table.num_rows)}).group_by("code").aggregate([("at", "max")])
+    return whole(last["at_max"].take(pc.sort_indices(last["at_max"])))
+
+
 def named(at: pa.Array, rows: int) -> pa.Array:
     """For each of so many rows whether a position names it."""
     if rows == 0:

@@ -7,7 +7,7 @@ other writer's file does: every key that such files touch counts as different. I
 a delete, and those may be repeated without harm: afterwards the table holds exactly the given row, or none. Rows are
 published as inserts only where no file can have brought their key.
 
-A large content is a file of the table folder while it is compared, half a million rows at a time.
+A large content is a file of the table folder while it is compared, half a million rows, or 256 MiB, at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UP
 from lakemirror.publisher.disk_rows import DiskRows
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.key_parts import part_numbers
+from lakemirror.publisher.published_rows import parts_of
 from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
 from lakemirror.publisher.table_types import in_type, wider
 from lakemirror.publisher.table_writer import Published, TableWriter
 
 ATTEMPTS = 100
-ROWS_AT_ONCE = 500_000  # that are compared in memory
 
 
 def publish_snapshot(table: TableWriter, rows: Any) -> Published | None:
@@ -55,7 +55,7 @@ def publish_snapshot(table: TableWriter, rows: Any) -> Published | None:
         content = table.in_types_now(content, newest)
         state, content = _in_types_of_both(_last_state(numbers, newest, content), content, numbers.folder.path.name)
         touched = _touched(numbers, range(state.number + 1, newest + 1), content, keys)
-        difference = _difference(state, content, touched, keys, numbers) if newest else _all_new(content, keys)
+        difference = difference_of(state, content, touched, keys, numbers.folder) if newest else _all_new(content, keys)
         if difference.repeated:
             raise LakemirrorError(
                 "keys-not-unique", f"{table.name}: {difference.repeated} rows of the snapshot repeat a key"
@@ -165,18 +165,19 @@ def _gathered(table: TableWriter, rows: Any) -> pa.Table:
         return gathered.table()
 
 
-def _difference(
-    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], numbers: sequence.Sequence
+def difference_of(
+    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], folder: TableFolder
 ) -> Difference:
-    count = 1 + max(content.num_rows, state.whole.num_rows) // ROWS_AT_ONCE
+    """The same as `compare`, in as many parts as memory asks for."""
+    count = parts_of(content, state.whole)
     if count == 1:
         return compare(state, content, touched, keys)
-    return compare_in_parts(state, content, touched, keys, count, numbers.folder)
+    return compare_in_parts(state, content, touched, keys, count, folder)
 
 
 def _all_new(content: pa.Table, keys: Sequence[str]) -> Difference:
     """The difference to nothing: an initial load, without markers."""
-    count = 1 + content.num_rows // ROWS_AT_ONCE
+    count = parts_of(content)
     only = content.select(list(keys))
     parts = part_numbers(only, keys, count) if count > 1 else None
     different = (

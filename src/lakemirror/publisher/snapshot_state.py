@@ -44,7 +44,12 @@ class State:
 
 def empty_state(schema: pa.Schema) -> State:
     """Nothing was published yet."""
-    return State(schema.empty_table(), pa.array([], pa.int32()), schema.empty_table(), 0, "", "")
+    return state_of(schema.empty_table(), 0)
+
+
+def state_of(rows: pa.Table, number: int) -> State:
+    """The state that holds these rows as of this change file; no file has it."""
+    return State(rows, pa.array([], pa.int32()), rows.schema.empty_table(), number, "", "")
 
 
 def read_state(folder: TableFolder) -> State | None:

@@ -23,13 +23,14 @@ class Caller:
     """An authenticated principal. `roles`: workspace in lower case, or `*`, to `read` or `contribute`.
 
     `sas_permissions`: the letters `sp` of an account SAS, which narrow the roles; None without a SAS. `sas_kinds`: its
-    letters `srt`.
+    letters `srt`. `sas_folder`: `workspace/database/path` by ids of the folder that a SAS opens; else empty.
     """
 
     name: str
     roles: Mapping[str, str]
     sas_permissions: frozenset[str] | None = None
     sas_kinds: frozenset[str] = frozenset("sco")
+    sas_folder: str = ""
 
     def may(self, workspace: str, role: str) -> bool:
         """True where the principal has this role, or a greater one, on the workspace (its name, in any case)."""
@@ -39,6 +40,10 @@ class Caller:
     def sas_allows(self, letters: str) -> bool:
         """True where the SAS has one of these letters, where none is needed, and without a SAS."""
         return self.sas_permissions is None or not letters or not self.sas_permissions.isdisjoint(letters)
+
+    def sas_opens(self, name: str) -> bool:
+        """True if `workspace/database/path` is in the folder of the SAS, and for a caller that has none."""
+        return not self.sas_folder or f"{name}/".startswith(f"{self.sas_folder}/")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,15 @@ class Address:
         own = [part for part in (self.workspace, self.database, *self.path.split("/")) if part]
         return address_of([*own, *checked_segments(directory)], None)
 
+    def below_prefix(self, prefix: str) -> Address:
+        """The folder of this workspace in which all names begin with `prefix`. Refused."""
+        return Address(self.workspace).below_directory(prefix.rpartition("/")[0])
+
+    @property
+    def full_name(self) -> str:
+        """`workspace/database/path`, where ids are in lower case."""
+        return "/".join(part for part in (self.workspace.lower(), self.database.lower(), self.path) if part)
+
 
 @dataclass(frozen=True)
 class Target:

@@ -145,7 +145,7 @@ class Service:
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging).handle,
+            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging, limits).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,

@@ -1,6 +1,6 @@
 """Reports which folders of a local database have changed, by inotify (Linux).
 
-folders ─▶ watch ─▶ wait ─▶ the folders in which a file or folder was created, removed or written
+folders ─▶ watch ─▶ wait ─▶ the folders in which a file or folder was created, removed or written, and new folders
 
 It only saves looks. Writes of other machines into a shared folder are not reported, and an overflowing queue loses
 events, so callers still look at every folder from time to time.
@@ -66,6 +66,10 @@ class FolderWatch:
         with self._lock:
             return {folder for folder in folders if folder not in self._watched and self._begin(folder)}
 
+    def watches(self, folder: str) -> bool:
+        """True for a folder that is watched."""
+        return folder in self._watched
+
     def unwatch(self, above: str) -> None:
         """Ends the watches of a folder and of all folders below it."""
         with self._lock:
@@ -126,9 +130,12 @@ class FolderWatch:
                 continue
             if mask & _IGNORED:  # the folder is gone
                 self._forget(folder)
-            elif mask & _IS_FOLDER and mask & (_MOVED_FROM | _DELETE):
-                gone = os.fsdecode(name)
-                self._forget_below(f"{folder}/{gone}" if folder else gone)
+            elif mask & _IS_FOLDER:
+                inner = f"{folder}/{os.fsdecode(name)}" if folder else os.fsdecode(name)
+                if mask & (_MOVED_FROM | _DELETE):
+                    self._forget_below(inner)
+                else:
+                    changed.add(inner)
             changed.add(folder)
         return Changed(frozenset(changed), lost)
 

@@ -1,7 +1,7 @@
 """The archived files as the other side of a comparison, for the mirrored table and for its history tables.
 
 archived files ─▶ changes ┬▶ hashes, folded as they are compared (a table without options)
-                          ├▶ each change as a row (a table of changes)
+                          ├▶ each change as a row (a table of changes, or those that are remembered)
                           └▶ buckets by key ─▶ the rows that must be there (deletes, order and versions)
 """
 
@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
-from lakemirror.landing_zone.table_options import CHANGES, HARD, SCD2, HistoryOptions
+from lakemirror.landing_zone.table_options import CHANGES, HARD, LATE, SCD2, HistoryOptions
 from lakemirror.storage import Storage
 from lakemirror.verify import archived_files
 from lakemirror.verify.archived_files import AppliedFile, Changes, NotComparable
@@ -53,7 +54,7 @@ _ROWS_AT_ONCE = 64 * 1024
 class Archive:
     """The applied files of a table folder, in order, and the table that is compared with them.
 
-    `rows`: so many changes at least. `history`: None for the mirrored table.
+    `rows`: so many changes at least. `history`: None for the mirrored table. `living`: reads the rows of the table.
     """
 
     storage: Storage
@@ -63,6 +64,7 @@ class Archive:
     keys: tuple[str, ...]
     rows: int
     history: HistoryOptions | None = None
+    living: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(())
 
     @property
     def meaning(self) -> Meaning | None:
@@ -98,9 +100,9 @@ def archive_side(archive: Archive, note: Callable[[str], None], again: Callable[
         note(f"column {column!r} is not compared with {NAME}: {why}")
     mode = archive.history.mode if archive.history is not None else ""
     lower = {name.lower() for name in left_out}
-    for key in lower & {key.lower() for key in archive.keys if mode != CHANGES}:
+    for key in lower & {key.lower() for key in archive.keys if mode not in (CHANGES, LATE)}:
         raise NotComparable(f"which changes have one key depends on column {key!r}")
-    if mode == CHANGES:
+    if mode in (CHANGES, LATE):
         return _log_side(archive, left_out, again)
     meaning = archive.meaning
     if meaning is None:
@@ -131,20 +133,33 @@ def _folded_side(archive: Archive, left_out: Iterable[str], again: Callable[[], 
 
 
 def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Side | None]) -> Side:
-    """Each change as a row of a table of changes."""
-    given = choose(archive.columns, (), [*left_out, "__applied_at", "__unchanged"]).columns
+    """Each change as a row of a table of changes, or those that a table remembers for late ones."""
+    is_late = archive.history is not None and archive.history.mode == LATE
+    without = [*left_out, "__applied_at", "__unchanged"]
+    if is_late:
+        if archive.metadata.partitioned or archived_files.is_any_order(archive.metadata):
+            raise NotComparable("the archive does not show in which order the files came")
+        without += [DELETED_AT, *_completed_columns(archive)]
+    given = choose(archive.columns, (), without).columns
     compared = Compared(given, ("__file", "__row"))
     sources = tuple(column for column in given if column.name not in _OURS)
+    remembered = _places(archive.living()) if is_late else None
 
     def rows_of(index: int) -> Iterator[pa.RecordBatch]:
-        file = archive.files[index].below
+        file = archive.files[index]
         for part in archive.changes_of(index, sources):
             count = part.rows.num_rows
             held = dict(zip(part.rows.schema.names, part.rows.columns, strict=True))
             held["__operation"] = pa.array([_OPERATIONS[marker] for marker in part.markers.tolist()], pa.string())
-            held["__file"] = pa.array([file] * count, pa.string())
-            held["__row"] = pa.array((part.places & np.uint64((1 << 40) - 1)).astype(np.int64))
-            yield pa.RecordBatch.from_pydict(held)
+            rows = (part.places & np.uint64((1 << 40) - 1)).astype(np.int64)
+            held["__row"] = pa.array(rows)
+            if remembered is None:
+                held["__file"] = pa.array([file.below] * count, pa.string())
+                yield pa.RecordBatch.from_pydict(held)
+                continue
+            held["__file"] = pa.array(np.full(count, file.number))
+            chosen = np.isin((file.number << 40) + rows, remembered)
+            yield pa.RecordBatch.from_pydict(held).filter(pa.array(chosen))
 
     def fill(store: RowStore, threads: int) -> None:
         def take(index: int) -> None:
@@ -158,6 +173,21 @@ def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Sid
             yield from rows_of(index)
 
     return Side(NAME, compared, buckets_for(archive.rows), fill, read, again=again)
+
+
+def _completed_columns(archive: Archive) -> list[str]:
+    """The columns of remembered changes that may have values from elsewhere: all but those of key and sequence."""
+    if not archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata):
+        return []
+    own = {name.lower() for name in (*archive.keys, *archive.metadata.options.sequence)}
+    return [column.name for column in archive.columns if column.name not in _OURS and column.name.lower() not in own]
+
+
+def _places(batches: Iterator[pa.RecordBatch]) -> np.ndarray[Any, Any]:
+    """The changes that a table remembers: number of the file and row in it, as one number each."""
+    if_none = [np.zeros(0, np.int64)]
+    found = [(np.asarray(each["__file"]).astype(np.int64) << 40) + np.asarray(each["__row"]) for each in batches]
+    return np.unique(np.concatenate(if_none + found))
 
 
 def _expected_side(

@@ -55,7 +55,6 @@ def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
 def current_rows(changes: pa.Table, meaning: Meaning) -> pa.Table:
     """The rows of the mirrored table; where deletes are soft, with `__deleted` and `__deleted_at` (NULL: not known)."""
     events = _in_order(changes, meaning)
-    events = events.chosen(~(events.late & events.partial))
     mark, place = events.mark, np.arange(len(events.mark))
     starts = np.flatnonzero(events.begins)
     kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
@@ -210,8 +209,7 @@ def _complete_by_arrival(events: _Events, of_key: Numbers, meaning: Meaning, sou
                 before = -1
         for left, source in sources.items():
             source[event] = event if not left_out[left][event] else source[before] if before >= 0 else -1
-        if not (events.late[event] and events.partial[event]):  # no row: no other one takes values from it
-            arrived.append(event)
+        arrived.append(event)
 
 
 def _times(events: _Events, meaning: Meaning, points: Numbers) -> pa.Array:

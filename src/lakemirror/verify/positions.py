@@ -189,8 +189,15 @@ def _by_others(commits: Sequence[Commit], last_ours: int, table: str) -> Iterato
         if operation in _RESTORES and commit.version > last_ours:
             message = f"version {commit.version} restores an older version: rows and position no longer belong together"
             yield Finding("verify-restored", table, message, place)
-        elif commit.changes_data and _manifest(commit) is None:
+        elif commit.changes_data and _manifest(commit) is None and not _forgets(commit):
             who = commit.info.get("engineInfo") or "an unknown writer"
             yield Finding(
                 "verify-changed-by-others", table, f"version {commit.version}: {operation} by {who} changes data", place
             )
+
+
+def _forgets(commit: Commit) -> bool:
+    """True where maintenance removed changes that were remembered for longer than `late_days`."""
+    parameters = commit.info.get("operationParameters")
+    predicate = str(parameters.get("predicate", "")) if isinstance(parameters, dict) else ""
+    return commit.info.get("engineInfo") == "lakemirror" and predicate.startswith("late_days")

@@ -25,7 +25,7 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.table_options import HistoryOptions
+from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
@@ -266,8 +266,9 @@ class _TableProof:
         changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
         keys = metadata.key_columns or self._keys()
         if self._history is not None:
-            files = archived_files.since(files, begin_of(self._state), metadata, self._history.mode)
-        archive = Archive(self._storage, metadata, files, self._columns, keys, changed, self._history)
+            begin = 1 if self._history.mode == LATE else begin_of(self._state)  # it begins empty with each folder
+            files = archived_files.since(files, begin, metadata, self._history.mode)
+        archive = Archive(self._storage, metadata, files, self._columns, keys, changed, self._history, self._living)
         return archive_side(archive, self._note, self._archived)
 
     def _source(self) -> Side | None:
@@ -338,7 +339,7 @@ def _folder(storage: Storage, name: TableName) -> TableFolder | None:
 def _histories(storage: Storage, name: TableName, patterns: OptionPatterns) -> tuple[HistoryOptions, ...]:
     folder = _folder(storage, name)
     with contextlib.suppress(OSError, LakemirrorError):  # what is wrong with it, `check` says
-        return () if folder is None else read_metadata(storage, folder, patterns).options.history
+        return () if folder is None else read_metadata(storage, folder, patterns).options.targets
     return ()
 
 

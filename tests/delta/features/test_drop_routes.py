@@ -43,11 +43,10 @@ def properties(table: Path) -> dict[str, str]:
 
 REWRITTEN = {"deletionVectors", "columnMapping", "typeWidening", "typeWidening-preview"}
 PROTECTED = {*REWRITTEN, "v2Checkpoint", "vacuumProtocolCheck"}
-FAST = {"deletionVectors"}
-"""Tested every time: `test_drop_pairs.py` and `test_writers_beside_drops.py` have v2Checkpoint and clustering."""
 
 
-@pytest.mark.parametrize("feature", [f if f in FAST else pytest.param(f, marks=pytest.mark.full) for f in SETUPS])
+@pytest.mark.full
+@pytest.mark.parametrize("feature", SETUPS)
 def test_a_used_feature_goes_and_the_table_stays(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     table = tmp_path / "t"
     for statement in SETUPS[feature]:

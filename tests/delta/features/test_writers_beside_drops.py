@@ -33,7 +33,6 @@ CONFLICTS = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "DELTA_CONCURRE
 THEIR_CONFLICTS = ("Metadata changed since last commit", "Protocol changed since last commit")
 """How a drop may make a commit of Delta Spark fail, or one of delta-rs, that was under way."""
 
-FAST = {"v2Checkpoint"}
 KEPT = [name for name in INGREDIENTS if name != "checkpointProtection"]
 CUT = ["deletionVectors", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck", "checkpointProtection"]
 REWRITTEN_AS_A_WHOLE = [
@@ -181,7 +180,8 @@ def check_gone(table: Path, features: Iterable[str], truncate: bool = False) -> 
         assert all(c.kind == "classic" for c in now.log.checkpoints)
 
 
-@pytest.mark.parametrize("feature", [n if n in FAST else pytest.param(n, marks=pytest.mark.full) for n in KEPT])
+@pytest.mark.full
+@pytest.mark.parametrize("feature", KEPT)
 def test_appends_beside_a_drop(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     table = tmp_path / "t"
     text = make(spark, table, [feature])
@@ -281,10 +281,10 @@ def test_appends_beside_a_cut_of_the_history(spark: SparkSession, tmp_path: Path
         assert min(snapshot(table).log.commits) > old.version
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "feature", ["columnMapping", "deletionVectors", "v2Checkpoint", "checkConstraints", "changeDataFeed"]
-)
+OTHERS = ["columnMapping", "deletionVectors", "checkConstraints", "changeDataFeed"]
+
+
+@pytest.mark.parametrize("feature", ["v2Checkpoint", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)])
 def test_appends_of_another_engine(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     pytest.importorskip("deltalake")
     table = tmp_path / "t"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lakemirror.engines.kernels.intervals import OPEN, Events, Known, fold_intervals
+from lakemirror.engines.kernels.intervals import ALWAYS, OPEN, Events, Known, fold_intervals
 
 
 class Event(NamedTuple):
@@ -56,8 +56,8 @@ def plain(events: list[Event], *, sequenced: bool = True) -> dict[int, list[Vers
 class Table:
     """What an apply has: versions in a table, and the events that came."""
 
-    def __init__(self, *, sequenced: bool = True, remembers: bool = True) -> None:
-        self.sequenced, self.remembers = sequenced, remembers
+    def __init__(self, *, sequenced: bool = True, remembers: bool = True, since: int = ALWAYS) -> None:
+        self.sequenced, self.remembers, self.since = sequenced, remembers, since
         self.versions: list[Version] = []
         self.events: list[Event] = []
         self.written = 0
@@ -67,7 +67,7 @@ class Table:
         known = [each for each in self.versions if each.row.key in least and each.end >= least[each.row.key]]
         begin = dict(least)
         for each in known:
-            begin[each.row.key] = min(begin[each.row.key], each.start)
+            begin[each.row.key] = min(begin[each.row.key], each.start if each.start > self.since else 0)
         remembered = [each for each in self.events if each.key in least and each.time >= begin[each.key]]
         if not (self.sequenced and self.remembers):
             remembered = []
@@ -89,6 +89,7 @@ class Table:
             lambda a, b: equal(a, b, lambda row: row.value),
             identical=lambda a, b: equal(a, b, lambda row: row[:4]),
             sequenced=self.sequenced,
+            since=self.since,
         )  # fmt: skip
         for number in sorted(found.removed, reverse=True):
             self.versions.remove(known[number])
@@ -147,6 +148,20 @@ def test_any_order_of_arrival_gives_the_same_versions(seed: int) -> None:
         for batch in batches(rng, events):
             table.apply(batch)
         assert table.by_key() == expected, f"seed {seed}: {events}"
+
+
+@pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "ties"])
+@pytest.mark.parametrize("seed", range(200))
+def test_versions_that_are_cut_off_are_those_of_all_time_from_there_on(seed: int, distinct: bool) -> None:
+    rng = random.Random(seed)
+    since = rng.randint(1, 40)
+    events = [event._replace(time=event.time + 1) for event in some_events(rng, distinct=distinct)]
+    table = Table(since=since)
+    for batch in batches(rng, events):
+        table.apply(batch)
+    cut = {key: [each._replace(start=max(each.start, since)) for each in versions if each.end > since]
+           for key, versions in plain(events).items()}  # fmt: skip
+    assert table.by_key() == {key: versions for key, versions in cut.items() if versions}, f"seed {seed}: {events}"
 
 
 @pytest.mark.parametrize("seed", range(200))

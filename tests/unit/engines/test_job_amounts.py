@@ -1,4 +1,4 @@
-"""What Spark's pages show of a job: how much it was given."""
+"""What Spark's pages show of a job: how much it was given; and how many tasks it has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit
-from lakemirror.engines.spark.jobs import Stage, amounts
+from lakemirror.engines.spark.jobs import Stage, amounts, tasks_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.keys.wanted_keys import WantedKeys
 
@@ -38,3 +38,10 @@ def test_changes_and_data_files_are_counted_once() -> None:
     assert amounts(changes, files) == ": 3 change files; 8 changes; 2 data files; 142 bytes; 1000 keys"
     assert "," not in amounts(changes, files), "which no tag of Spark Connect may hold"
     assert amounts(stage([])) == ""
+
+
+def test_a_task_does_several_units_where_it_would_have_little_to_do() -> None:
+    units = [ChangeFiles(0, (change(1, 128 << 20),)) for _ in range(7)]
+    assert [tasks_of(units, at_once) for at_once in (1, 2, 4, 8, 100)] == [2, 2, 4, 7, 7]
+    assert tasks_of(units * 100, 2) == 176, "of at most half a GiB each"
+    assert tasks_of([ChangeFiles(0, (change(1, 1),))], 4) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.rounds import rounds
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import look_up as kept_keys
-from lakemirror.keys.look_up import Cache, Runs, find, read_footer, row_groups, size_of, version_of
+from lakemirror.keys.look_up import Cache, GroupsOfFile, Runs, find, read_footer, row_groups, size_of, version_of
 from lakemirror.keys.wanted_keys import WantedKeys
 
 EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
@@ -84,6 +85,24 @@ def test_what_was_read_longest_ago_goes_first() -> None:
     assert [cache.get(name) for name in "abc"] == [None] * 3
     cache.put("d", rows)
     assert cache.get("d") is rows
+
+
+def test_a_footer_counts_with_the_memory_that_it_takes() -> None:
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("this C library does not say how much memory is used")
+    fields = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
+    libc.mallinfo2.restype = type("MallocInfo", (ctypes.Structure,), {"_fields_": fields})
+
+    def used() -> int:
+        return int(libc.mallinfo2().field7)  # uordblks
+
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.table({f"c{number}": ["a", "b"] * 100 for number in range(8)}), file, row_group_size=20)
+    content, before = file.getvalue(), used()
+    footers = [pq.read_metadata(pa.BufferReader(content)) for _ in range(500)]
+    taken = used() - before
+    assert 500 * GroupsOfFile(footers[0], ()).nbytes == pytest.approx(taken, rel=0.4)
 
 
 DAY = datetime.date(1969, 12, 1)

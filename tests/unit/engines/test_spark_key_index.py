@@ -1,4 +1,5 @@
-"""The key index helps Spark's tasks: the driver asks it first, and tasks read no file that it answers for.
+"""The key index helps Spark's tasks: the driver asks it first, and tasks read no file that it answers for. Keys that
+the driver may read itself are cached, so no task reads them again.
 
 The tasks of the Spark engine run here in this process, without Spark.
 """
@@ -67,7 +68,7 @@ def test_tasks_read_only_files_that_have_no_index(tmp_path: Path, read: Counter[
     assert len(large) == FILES
 
     index = KeyIndex(tmp_path / "keys", 1 << 30)
-    engine = SparkEngine(Mock())
+    engine = SparkEngine(Mock(), few_bytes=ROWS * 40 // 2)  # the driver reads the keys of half a file
     engine._jobs = jobs = JobsHere()  # type: ignore[assignment]
     numbers = iter(range(100, 200))
 
@@ -97,3 +98,47 @@ def test_tasks_read_only_files_that_have_no_index(tmp_path: Path, read: Counter[
     look_up.LATELY_READ.clear()
     found = applied(index)
     assert len(found) == 1 and found.items() <= without.items(), "tasks read the file whose index is damaged"
+
+
+@pytest.mark.parametrize("cache", [192 << 20, ROWS])
+def test_the_driver_reads_so_many_keys_as_it_may_and_tasks_the_others(
+    tmp_path: Path, read: Counter[str], monkeypatch: pytest.MonkeyPatch, cache: int
+) -> None:
+    """`cache`: bytes of keys that may be cached. If those of the table are more, reading them here helps no apply."""
+    monkeypatch.setattr(look_up.LATELY_READ, "most_bytes", cache)
+    keys = [f"{number:036}" for number in Random(6).sample(range(10**9), FILES * ROWS)]
+    rows: dict[str, int] = {}
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))
+    for number in range(FILES):
+        new = dict.fromkeys(keys[number * ROWS : (number + 1) * ROWS], number)
+        rows.update(new)
+        assert mirror.apply(LocalEngine(threads=1), [changes(tmp_path, 1 + number, new)], UPSERT).error is None
+    large, by_tasks = {Path(path).name for path in mirror.files}, []
+    engine = SparkEngine(Mock(), few_bytes=ROWS * 40 * 3 // 2)  # the keys of one file, and not of two
+    engine._jobs = JobsHere()  # type: ignore[assignment]
+    look_up.LATELY_READ.clear()
+    for number in range(FILES + 1):
+        read.clear()
+        changed = dict.fromkeys(keys[:: ROWS // 20], 100 + number)
+        rows.update(changed)
+        assert mirror.apply(engine, [changes(tmp_path, 100 + number, changed)], UPSERT).error is None
+        assert mirror.bag() == Counter(rows.items())
+        by_tasks.append(len(large & set(read)))
+    assert by_tasks == ([2, 1, 0, 0] if cache > ROWS else [FILES] * 4)
+
+
+def test_the_driver_reads_the_keys_of_changes_and_tasks_their_rows(tmp_path: Path) -> None:
+    """Keys are few bytes where rows are many, and come to the driver anyway."""
+    columns = {"id": pa.int64(), "text": pa.string()}
+    content = pa.table({"id": range(ROWS), "text": ["x" * 100] * ROWS})
+    content = content.append_column(ROW_MARKER, pa.array([UPSERT] * ROWS, pa.int8()))
+    stages = []
+    for few in (ROWS * 17, ROWS * 17 - 1):
+        mirror = Mirror(tmp_path / f"t{few}", target_of(tmp_path / f"t{few}", columns, ("id",)))
+        engine = SparkEngine(Mock(), few_bytes=few)
+        engine._jobs = jobs = JobsHere()  # type: ignore[assignment]
+        for number in (1, 2):
+            assert mirror.apply(engine, [unit(tmp_path, number, content)], UPSERT).error is None
+        assert mirror.bag() == Counter(dict.fromkeys(((row, "x" * 100) for row in range(ROWS)), 1))
+        stages.append(jobs.stages)
+    assert stages == [["write_kept"] * 2, ["read_keys", "write_kept"] * 2]

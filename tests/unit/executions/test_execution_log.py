@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from tests import preloaded
 from tests.commands import CommandRunner
 from tests.landing import declare, folder, put, put_broken
 
@@ -74,7 +74,7 @@ log = ExecutionLog(LocalStorage({str(shop)!r}), Settings(durability="process"))
 log.carry()
 """
     environment = {**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}
-    return subprocess.run([sys.executable, "-c", script], env=environment, check=False, timeout=60).returncode
+    return preloaded.run([sys.executable, "-c", script], env=environment, check=False, timeout=60).returncode
 
 
 def test_an_apply_is_a_row_with_its_figures(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def repr_of(execution: Execution) -> str:
 def test_several_processes_at_once(shop: Path) -> None:
     script = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
     script += f"import test_execution_log as here\nhere.busy({str(shop)!r})"
-    running = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
+    running = [preloaded.Popen([sys.executable, "-c", script]) for _ in range(3)]
     assert [each.wait(60) for each in running] == [0, 0, 0]
     a_log(shop).carry()
     assert logged(shop) == {f"t{n}": 3 for n in range(40)}

@@ -29,6 +29,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels import compact as compact_kernel
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import policy as compaction
 from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_few, merge_small_files
@@ -76,6 +77,21 @@ def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
     assert rows(table) == +before
     then = read_snapshot(table, version - 1)
     assert then is not None and len(then.files) == AT_LEAST
+
+
+def test_what_was_read_of_merged_files_is_forgotten(tmp_path: Path) -> None:
+    """Else each small change costs memory for ever, until the cache is full of files that nobody reads any more."""
+    table = many(tmp_path)
+
+    def kept() -> set[str]:
+        return {each for name in LATELY_READ._held if isinstance(name, tuple)
+                for each in name[:2] if str(each).startswith(str(table))}  # fmt: skip
+
+    assert len(kept()) > AT_LEAST // 2
+    left = LATELY_READ._left
+    assert merge_small_files(str(table)) == AT_LEAST
+    assert merge_small_files(str(table)) == 0
+    assert len(kept()) <= 1 and LATELY_READ._left > left
 
 
 @settings(max_examples=rounds(10, 25), deadline=None)

@@ -49,6 +49,17 @@ def test_a_folder_made_again_ends_the_versions_of_the_one_before(
     ]  # fmt: skip
 
 
+def test_a_folder_made_again_may_lack_columns(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1], "v": ["a"], "w": [1]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "t"))
+    begun(tmp_path)
+    put_at(tmp_path, 1, 5, {"id": [1], "v": ["b"]})
+    sync(tmp_path)
+    assert versions(tmp_path, "id", "v", "w") == [(1, "a", 1, at(1), at(5) - MICRO), (1, "b", None, at(5), None)]
+
+
 def test_older_files_of_a_folder_made_again_do_not_take_time_back(tmp_path: Path) -> None:
     begun(tmp_path)
     put_at(tmp_path, 1, 10, {"id": [1, 2], "v": ["a", "b"]})

@@ -105,6 +105,58 @@ def test_a_built_history_is_the_one_that_was_always_there(
     assert not verify_database(LocalStorage(database), (), Options(against_files=True)).exit_code
 
 
+ORDERED: dict[str, Any] = {"sequence": "n", "history": ["scd2", "changes"]}
+CHANGES = [  # marker, key, sequence, value: in the order of arrival
+    (4, 1, 5, "a"), (4, 1, 9, "c"), (4, 2, 3, "x"), (4, 1, 7, "a"), (4, 1, 6, "b"), (2, 2, 8, None), (4, 2, 4, "y"),
+    (2, 1, 8, None), (4, 2, 1, "x"), (4, 1, 4, "a"),
+]  # fmt: skip
+
+
+def put_ordered(database: Path, numbers: range) -> None:
+    for number in numbers:
+        mark, key, at, value = CHANGES[number - 1]
+        put_at(database, number, marked([mark], id=[key], n=[at], v=[value]))
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft", "ignore"])
+@pytest.mark.parametrize("batch_files", [1, 4])
+def test_versions_with_a_sequence_are_built(tmp_path: Path, deletes: str, batch_files: int) -> None:
+    """Late changes find their place, also after the build."""
+    found = []
+    for is_late in (False, True):
+        database = tmp_path / str(is_late)
+        options = {**ORDERED, "deletes": deletes}
+        declare(database, "t", ["id"], lakemirror={**options, "history": []} if is_late else options)
+        put_ordered(database, range(1, 9))
+        sync(database, batch_files=batch_files)
+        if is_late:
+            declare(database, "t", ["id"], lakemirror=options)
+            assert MirroredDatabase(database, batch_files=batch_files).build_history("t").files == 8
+        found.append(history(database))
+        put_ordered(database, range(9, 11))
+        sync(database)
+        found.append(history(database))
+        assert not verify_database(LocalStorage(database), (), Options(against_files=True)).exit_code
+    assert found[:2] == found[2:]
+
+
+def test_a_sequence_that_came_later_than_the_first_files_is_refused(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, 1, marked([4], id=[1], n=[5], v=["a"]))
+    put_at(tmp_path, 2, marked([4], id=[1], n=[3], v=["b"]))
+    sync(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror=ORDERED)
+    database = MirroredDatabase(tmp_path)
+    with pytest.raises(LakemirrorError) as failure:
+        database.build_history("t")
+    assert failure.value.code == "history-incomplete" and "not the newest by the sequence" in failure.value.message
+    assert not (tmp_path / "Tables/t__history").exists()
+    database.resync("t")
+    sync(tmp_path)
+    assert table_rows(tmp_path, "t") == {(1, 5, "a"): 1}
+    assert [row["__END_AT"] for row in read_table(tmp_path / "Tables/t__history").to_pylist()] in ([5, None], [None, 5])
+
+
 def test_another_track_is_built(tmp_path: Path) -> None:
     late(tmp_path, WIDE)
     declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["v"]}})

@@ -21,12 +21,10 @@ from tests.table_rows import read_table, table_rows
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines import late_deletes
-from lakemirror.landing_zone.zone import TableName
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
-from lakemirror.mirror.history_build import build
 from lakemirror.mirror.open_versions import end_dropped
-from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
 EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late
@@ -227,58 +225,178 @@ def test_a_table_of_versions_that_was_off_goes_on(tmp_path: Path) -> None:
     assert step(tmp_path, 3, (4, 9, "c")) == [("a", 5, 7), ("gone", 6, 8), ("b", 7, 9), ("c", 9, None)]
 
 
-def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+def test_another_sequence_is_refused(tmp_path: Path) -> None:
     begun(tmp_path)
     step(tmp_path, 1, (4, 1, "a"))
-    names = pa.array([["v"]], pa.list_(pa.string()))
-    put(tmp_path, "t", 2, marked([1], id=[1], n=[2], v=[None]).append_column(UNCHANGED, names))
-    error = failure(tmp_path)
-    assert error.code == "partial-row-invalid" and error.file.endswith(f"{2:020}.parquet")
-    change(tmp_path, 2, (4, 2, "b"))
-    sync(tmp_path)
     begun(tmp_path, sequence="id")
-    change(tmp_path, 3, (4, 3, "c"))
+    change(tmp_path, 2, (4, 3, "c"))
     error = failure(tmp_path)
     assert error.code == "history-track-changed" and "sequence" in error.message
     begun(tmp_path)
-    assert step(tmp_path, 4, (4, 4, "d"))[-1] == ("d", 4, None)
-    with pytest.raises(LakemirrorError) as refused:
-        build(LocalStorage(tmp_path), TableName("", "t"), Settings())
-    assert refused.value.code == "history-incomplete" and "sequence" in refused.value.message
+    assert step(tmp_path, 3, (4, 4, "d"))[-1] == ("d", 4, None)
+
+
+Partial = tuple[int, int, str | None, str | None]
+"""Marker, sequence, v, w of a change of key 1. None in an update: the column keeps its value."""
+
+
+def put_partial(database: Path, number: int, *rows: Partial) -> None:
+    marks, numbers, v, w = (list(column) for column in zip(*rows, strict=True))
+    names = [[n for n, value in (("v", a), ("w", b)) if mark == 1 and value is None] for mark, _, a, b in rows]
+    table = marked(marks, id=[1] * len(rows), n=numbers, v=pa.array(v, pa.string()), w=pa.array(w, pa.string()))
+    put(database, "t", number, table.append_column(UNCHANGED, pa.array(names, pa.list_(pa.string()))))
+
+
+def kept(database: Path) -> list[tuple[Any, ...]]:
+    rows = read_table(database / "Tables/t__history").to_pylist()
+    return sorted(((r["v"], r["w"], r["__START_AT"], r["__END_AT"]) for r in rows), key=lambda row: row[2])
+
+
+STORY: list[Partial] = [
+    (4, 1, "a", "p"), (4, 9, "c", "r"), (1, 10, "d", None), (1, 5, "b", None), (4, 4, "z", "q"), (1, 6, None, "s"),
+    (2, 7, None, None), (1, 3, "a", None), (1, 8, "y", None), (4, 2, "x", "o"), (2, 3, None, None),
+]  # fmt: skip
+KEPT = [  # each partial row has the values of the row before it, of those that had come
+    ("a", "p", 1, 2), ("x", "o", 2, 3), ("z", "q", 4, 5), ("b", "p", 5, 6), ("b", "s", 6, 7),
+    ("y", None, 8, 9), ("c", "r", 9, 10), ("d", "r", 10, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch_files", [1, 3, 10])
+@pytest.mark.parametrize("fits", [True, False], ids=["held", "buckets"])
+def test_a_partial_row_takes_the_values_of_the_row_before_it_by_the_sequence(
+    tmp_path: Path, batch_files: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fits:
+        monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    begun(tmp_path, history={"mode": "scd2", "track": ["v", "w"]})
+    for number, row in enumerate(STORY, 1):
+        put_partial(tmp_path, number, row)
+    sync(tmp_path, batch_files=batch_files)
+    assert kept(tmp_path) == KEPT and table_rows(tmp_path, "t") == {(1, 10, "d", "r"): 1}
+    late = {(row["n"], row["v"], row["w"]) for row in read_table(tmp_path / "Tables/t__late").to_pylist()}
+    assert {(v, w) for at, v, w in late if at == 5} == {("b", "p")} and (10, "d", "r") in late, "complete"
+    MirroredDatabase(tmp_path).build_history("t")
+    assert kept(tmp_path) == KEPT
+    MirroredDatabase(tmp_path).resync("t")
+    sync(tmp_path, batch_files=batch_files)
+    assert kept(tmp_path) == KEPT and table_rows(tmp_path, "t") == {(1, 10, "d", "r"): 1}
+    again = {(row["n"], row["v"], row["w"]) for row in read_table(tmp_path / "Tables/t__late").to_pylist()}
+    assert again == late
+
+
+def test_a_version_that_is_split_has_the_values_that_its_partial_rows_had(tmp_path: Path) -> None:
+    begun(tmp_path, history={"mode": "scd2", "track": ["v"]})
+    for number, row in enumerate([(4, 1, "a", "p"), (1, 5, "a", None), (4, 8, "a", "r"), (4, 3, "b", "q")], 1):
+        put_partial(tmp_path, number, row)
+        sync(tmp_path)
+    assert kept(tmp_path) == [("a", "p", 1, 3), ("b", "q", 3, 5), ("a", "r", 5, None)]
+    put_partial(tmp_path, 5, (4, 7, "c", "s"))
+    sync(tmp_path)
+    assert kept(tmp_path)[2] == ("a", "p", 5, 7)
+
+
+def test_a_late_partial_row_of_a_deleted_key_changes_the_row_that_stays(tmp_path: Path) -> None:
+    begun(tmp_path, deletes="soft")
+    for number, row in enumerate([(4, 1, "a", "p"), (2, 9, None, None), (1, 5, "b", None), (1, 3, "x", None)], 1):
+        put_partial(tmp_path, number, row)
+        sync(tmp_path)
+    (row,) = read_table(tmp_path / "Tables/t").to_pylist()
+    assert (row["n"], row["v"], row["w"], row["__deleted"]) == (5, "b", "p", True)
+    assert kept(tmp_path) == [("a", "p", 1, 3), ("x", "p", 3, 5), ("b", "p", 5, 9)]
+    put_partial(tmp_path, 5, (1, 10, None, "s"))
+    sync(tmp_path)
+    assert kept(tmp_path)[-1] == ("b", "s", 10, None) and (1, 10, "b", "s") in {
+        row[:4] for row in table_rows(tmp_path, "t")
+    }
+
+
+def made_again(database: Path) -> None:
+    shutil.rmtree(database / "Files/LandingZone/t")
+    begun(database)
 
 
 @pytest.mark.parametrize("was_dropped", [False, True])
-def test_a_folder_that_was_made_again_is_refused_until_its_history_is_moved_away(
+def test_versions_of_a_folder_that_was_made_again_begin_where_those_before_end(
     tmp_path: Path, was_dropped: bool
 ) -> None:
+    """Its rows come with sequences of before: each has one open version, and no closed version changes."""
     begun(tmp_path)
-    before = step(tmp_path, 1, (4, 5, "a"))
+    put(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 2, 3], n=[5, 2, 3], v=["a", "x", "y"]))
+    put(tmp_path, "t", 2, marked([2], id=[2], n=[7], v=[None]))
+    sync(tmp_path)
+    closed = [("x", 2, 7), ("y", 3, 7), ("a", 5, 7)]
     if was_dropped:
         end_dropped(LocalStorage(tmp_path), "Tables/t")
+        assert versions(tmp_path) == closed
         shutil.rmtree(tmp_path / "Tables/t")
-        before = [("a", 5, 6)]
-    shutil.rmtree(tmp_path / "Files/LandingZone/t")
-    begun(tmp_path)
-    change(tmp_path, 1, (4, 4, "again"))
-    error = failure(tmp_path)
-    assert error.code == "table-restored" and "t__history" in error.message and versions(tmp_path) == before
-    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
+    made_again(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 1, 2], n=[3, 4, 9], v=["b", "c", "z"]))
     sync(tmp_path)
-    assert versions(tmp_path) == [("again", 4, None)] and table_rows(tmp_path, "t") == {(1, 4, "again"): 1}
+    assert versions(tmp_path) == [*closed, ("c", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 2, (4, 2, "older"), (2, 1, None)) == [*closed, ("c", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 3, (4, 6, "d"), (4, 10, "d")) == [*closed, ("d", 7, None), ("z", 9, None)]
+    assert step(tmp_path, 4, (4, 8, "e"))[-3:] == [("e", 8, 10), ("z", 9, None), ("d", 10, None)]
+    assert step(tmp_path, 5, (2, 7, None)) == [*closed, ("e", 8, 10), ("z", 9, None), ("d", 10, None)]
+    assert table_rows(tmp_path, "t") == {(1, 10, "d"): 1, (2, 9, "z"): 1}
 
 
-def test_rows_that_are_back_from_before_the_end_of_their_versions_are_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_made_again_and_again_has_no_empty_version(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 5, "a"))
+    for value, end in (("b", 7), ("c", 8)):
+        made_again(tmp_path)
+        assert step(tmp_path, 1, (4, 1, value))[-1] == (value, end - 1, None)
+    made_again(tmp_path)
+    assert step(tmp_path, 1, (4, 20, "d")) == [("a", 5, 6), ("b", 6, 7), ("c", 7, 8), ("d", 20, None)]
+
+
+def test_a_folder_that_is_made_again_while_history_is_off(tmp_path: Path) -> None:
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 6], v=["a", "x"]))
+    sync(tmp_path)
+    made_again(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 3], n=[2, 9], v=["b", "z"]))
+    sync(tmp_path)
+    begun(tmp_path)
+    assert step(tmp_path, 2, (4, 1, "older")) == [("a", 5, 7), ("x", 6, 7), ("b", 7, None), ("z", 9, None)]
+
+
+def test_a_resync_leaves_versions_as_they_are(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 1, "a"))
+    before = step(tmp_path, 2, (4, 5, "a"), (4, 9, "c"))
+    MirroredDatabase(tmp_path).resync("t")
+    sync(tmp_path, batch_files=1)
+    assert versions(tmp_path) == before and table_rows(tmp_path, "t") == {(1, 9, "c"): 1}
+    assert step(tmp_path, 3, (4, 3, "b")) == [("a", 1, 3), ("b", 3, 5), ("a", 5, 9), ("c", 9, None)]
+
+
+def test_rows_that_are_back_begin_where_their_versions_ended(tmp_path: Path) -> None:
+    """The mirrored table comes back from where dropped ones are kept."""
     begun(tmp_path)
     put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 5], v=["a", "x"]))
     sync(tmp_path)
     end_dropped(LocalStorage(tmp_path), "Tables/t")
-    before = versions(tmp_path)
     change(tmp_path, 2, (4, 7, "b"))
-    error = failure(tmp_path)
-    assert error.code == "table-restored" and "2 rows" in error.message and versions(tmp_path) == before
-    shutil.move(tmp_path / "Tables/t__history", tmp_path / "moved")
     sync(tmp_path)
-    assert sorted(versions(tmp_path)) == [("a", 5, 7), ("b", 7, None), ("x", 5, None)]
+    assert sorted(versions(tmp_path)) == [("a", 5, 6), ("a", 6, 7), ("b", 7, None), ("x", 5, 6), ("x", 6, None)]
+
+
+def test_a_row_that_is_older_than_a_version_of_its_key_begins_where_all_of_them_end(tmp_path: Path) -> None:
+    """While the option was off, a key came back with an older sequence than that of its forgotten delete."""
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4, 2], id=[1, 2, 1], n=[5, 6, 8], v=["a", "x", None]))
+    sync(tmp_path)
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 8 * 86400)
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 2, marked([4], id=[1], n=[7], v=["back"]))
+    sync(tmp_path)
+    begun(tmp_path)
+    put(tmp_path, "t", 3, marked([4], id=[3], n=[1], v=["z"]))
+    sync(tmp_path)
+    assert sorted(versions(tmp_path)) == [("a", 5, 8), ("back", 8, None), ("x", 6, 8), ("x", 8, None), ("z", 8, None)]
 
 
 @pytest.mark.parametrize(

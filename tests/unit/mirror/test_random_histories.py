@@ -61,12 +61,21 @@ def test_history(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
     play(data.draw(stories(deletes, sequence, history, partial=partial)))
 
 
+@pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
 @pytest.mark.parametrize("case", cases(ORDERED, MORE_ORDERED), ids=named)
 @settings(max_examples=rounds(6, 300), **SLOW)
 @given(data=st.data())
-def test_versions_by_a_sequence(case: tuple[str, str, Any], data: Any) -> None:
+def test_versions_by_a_sequence(case: tuple[str, str, Any], partial: bool, data: Any) -> None:
     deletes, sequence, history = case
-    play(data.draw(stories(deletes, sequence, history)))
+    play(data.draw(stories(deletes, sequence, history, partial=partial)), builds=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("case", cases([("soft", "number", "scd2")], [*ORDERED, *MORE_ORDERED]), ids=named)
+@settings(max_examples=rounds(6, 300), **SLOW)
+@given(data=st.data())
+def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], data: Any) -> None:
+    deletes, sequence, history = case
+    play(data.draw(stories(deletes, sequence, history, again=True)))
 
 
 @pytest.mark.full
@@ -76,7 +85,5 @@ def test_any_options(data: Any) -> None:
     deletes = data.draw(st.sampled_from(["hard", "soft", "ignore"]))
     sequence = data.draw(st.sampled_from(["", *SEQUENCE_KINDS]))
     history = data.draw(st.sampled_from([None, "changes", "scd2", VERSIONS, ["scd2", "changes"]]))
-    has_versions = history not in (None, "changes")
-    partial = data.draw(st.booleans()) and not (sequence and has_versions)  # refused together
-    story = data.draw(stories(deletes, sequence, history, partial=partial))
+    story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
     play(story, deletion_vectors=data.draw(st.booleans()), change_data_feed=data.draw(st.booleans()))

@@ -22,7 +22,7 @@ from published_contents import MARKER, change_files, changes, comparable, fold, 
 from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, disk_rows, row_keys, snapshot
+from lakemirror.publisher import Landing, LandingTable, disk_rows, published_rows, row_keys
 from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import distinct, positions
 
@@ -246,7 +246,7 @@ def ways_for_many_rows() -> Iterator[None]:
     """What is done for many rows, done for few as well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_keys, "MANY", 0)
-        patch.setattr(snapshot, "ROWS_AT_ONCE", 2)
+        patch.setattr(published_rows, "ROWS_AT_ONCE", 2)
         patch.setattr(disk_rows, "IN_MEMORY_BYTES", 0)
         yield
 

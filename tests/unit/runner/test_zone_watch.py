@@ -105,7 +105,9 @@ def test_an_idle_engine_lists_nothing_and_a_new_file_lists_its_table(
 def test_tables_and_partitions_that_come_while_it_runs(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each is found by an event: no listing comes due by itself."""
     monkeypatch.setattr(loop, "Shared", partial(Shared, seldom=3600.0))
+    monkeypatch.setattr(loop, "SELDOM", 3600.0)
     with running(storage) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         settled(storage)

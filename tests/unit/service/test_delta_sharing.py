@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import http.client
 import io
@@ -35,9 +36,11 @@ from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.sharing import file_links
 from lakemirror.service.sharing.file_predicates import files_that_may_match
 from lakemirror.service.sharing.profile import write_profile
+from lakemirror.service.sharing.ready_answers import ReadyAnswers
 from lakemirror.service.sharing.response_format import client_of
 from lakemirror.service.sharing.shared_tables import SharedTable
 from lakemirror.service.sharing.table_queries import TableQueries
+from lakemirror.service.storage.workers import Workers
 
 BASE = "/delta-sharing"
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=deletionvectors,columnmapping,timestampntz"}
@@ -322,6 +325,38 @@ def test_changes_of_versions_that_one_client_cannot_read_together_are_refused(cl
     assert changes(4, 5, "&includeHistoricalMetadata=true").status == 200, "the client compares the columns"
 
 
+def test_changes_that_begin_where_a_table_was_made_again(client: Reader, tmp_path: Path) -> None:
+    """Its deletes are rows of the columns before: they are told only if the columns of the version hold them."""
+    database = tmp_path / "made"
+
+    def load_again(rows: dict[str, list[Any]]) -> None:
+        shutil.rmtree(database / "Files/LandingZone/t", ignore_errors=True)
+        declare(database, "t", ["id"])
+        put(database, "t", 1, {**rows, "__rowMarker__": [0]})
+        MirroredDatabase(database, engine="local", change_data_feed=True, deletion_vectors=False).sync()
+
+    for rows in (
+        {"id": [1], "name": ["a"]},
+        {"id": [2], "name": ["b"], "more": [1]},
+        {"id": [3], "other": [1.5]},
+        {"id": ["x"], "other": [1.5]},
+    ):
+        load_again(rows)
+    show(client, database, "anew")
+    for first, status in ((0, 200), (1, 200), (2, 400), (3, 400)):
+        for way in ("changes", "query"):
+            name = table("anew", "t")
+            if way == "query":
+                answer = client.query(name, {"startingVersion": first, "endingVersion": first}, DELTA)
+            else:
+                answer = client.get(f"{name}/changes?startingVersion={first}&endingVersion={first}", **DELTA)
+            assert answer.status == status, (first, answer.body)
+            if status == 400:
+                assert answer.code == "TableChanged" and f"at version {first}" in answer.json["message"]
+    found = lines(client.get(f"{table('anew', 't')}/changes?startingVersion=1&endingVersion=1", **DELTA))
+    assert sorted(kind for each in found[2:] for kind in each["file"]["deltaSingleAction"]) == ["add", "remove"]
+
+
 def test_an_answer_that_cannot_go_on_ends_the_connection(
     client: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +430,69 @@ def test_two_tables_of_one_name_are_never_taken_for_each_other(client: Reader) -
     assert [each["schema"] for each in client.get("/shares/sales/schemas/two.crm/tables").json["items"]] == both
     assert client.query(table("two.crm", "people")).code == "TableAmbiguous"
     assert len(client.rows(client.query(table("two:crm", "people"), headers=DELTA))) == 10
+
+
+def test_an_answer_that_is_kept_is_for_one_question_of_one_reader(client: Reader, tmp_path: Path) -> None:
+    """Each difference of the question, the asker, the address, the table and its version makes another answer."""
+    database = tmp_path / "made"
+    load(database, "t", 4, 2, deletion_vectors=False)
+    database = show(client, database, "kept")
+    other = Principals(client.running.root).add("other", ["sales=read"])
+    until(lambda: client.running.ask_token(other).status == 200)
+    others, name = Reader(client.running, client.running.token(other)), table("kept", "t")
+
+    def files(answer: Answer) -> list[tuple[str, str]]:
+        urls = [
+            each["file"].get("url") or each["file"]["deltaSingleAction"]["add"]["path"] for each in lines(answer)[2:]
+        ]
+        return [(urlsplit(url).netloc, re.findall("by=([a-z]+)", url)[0]) for url in urls]
+
+    here = f"localhost:{client.running.port}"
+    for _ in range(2):
+        assert files(client.query(name)) == [(here, "reader")] * 2
+        assert files(others.query(name)) == [(here, "other")] * 2
+        assert files(client.query(name, {"limitHint": 1})) == [(here, "reader")]
+        assert files(client.query(name, headers={"Host": "elsewhere:1"})) == [("elsewhere:1", "reader")] * 2
+        assert "deltaProtocol" in lines(client.query(name, headers=DELTA))[0]["protocol"]
+        ended = client.query(name, headers={"delta-sharing-capabilities": "includeEndStreamAction=true"})
+        assert "endStreamAction" in lines(ended)[-1]
+    assert client.query(name).body == client.query(name).body
+    remove = next(iter(read_snapshot(database / "Tables/t").files.values()))  # type: ignore[union-attr]
+    commit(database, {"remove": {"path": remove["path"], "dataChange": True, "deletionTimestamp": 1}})
+    assert files(client.query(name)) == [(here, "reader")]
+
+
+def test_kept_answers() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Callable[[], bytes]:
+        def act() -> bytes:
+            time.sleep(0.05)
+            made.append(name)
+            if name == "bad":
+                raise LakemirrorError("table-unreadable", "torn")
+            return name.encode()
+
+        return act
+
+    async def ask() -> None:
+        kept = ReadyAnswers(Workers())
+        assert await asyncio.gather(*(kept.body("a", 1, make("a")) for _ in range(50))) == [b"a"] * 50
+        assert made == ["a"], "made once, while fifty wait"
+        gone = asyncio.ensure_future(kept.body("b", 1, make("b")))
+        await asyncio.sleep(0)
+        gone.cancel()  # the client that asked first has gone
+        assert await kept.body("b", 1, make("b")) == b"b" and made == ["a", "b"]
+        for _ in range(2):
+            with pytest.raises(LakemirrorError):
+                await kept.body("c", 1, make("bad"))
+        assert await kept.body("c", 1, make("c")) == b"c"
+        assert await kept.body("a", 2, make("a")) == b"a" and made.count("a") == 2, "another minute"
+        for number in range(200):
+            await kept.body(number, 2, lambda: b"x")
+            assert len(kept._made) <= 32
+
+    asyncio.run(ask())
 
 
 def test_a_link_opens_one_file_and_nothing_else(client: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

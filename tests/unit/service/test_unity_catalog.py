@@ -89,7 +89,8 @@ def test_pages_hold_every_table_once(running: Running, reader_token: str) -> Non
         ("POST", "catalogs", 405, "UNIMPLEMENTED"),
         ("PATCH", "schemas/sales.shop", 405, "UNIMPLEMENTED"),
         ("DELETE", "tables/sales.shop.orders", 405, "UNIMPLEMENTED"),
-        ("POST", "temporary-table-credentials", 501, "UNIMPLEMENTED"),
+        ("POST", "temporary-table-credentials", 400, "INVALID_ARGUMENT"),
+        ("POST", "temporary-path-credentials", 404, "NOT_FOUND"),
     ],
 )
 def test_what_is_refused(running: Running, reader_token: str, method: str, path: str, status: int, code: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
+from lakemirror.maintenance.late_days import forget_old
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
@@ -77,3 +82,59 @@ def test_history_of_an_earlier_folder_is_not_compared(orders: LandingTable, tmp_
     orders.upsert([{"id": 9, "v": "z"}])
     sync(tmp_path)
     assert findings(tmp_path) == {("orders__changes", "verify-impossible")}
+
+
+@pytest.fixture
+def stock(tmp_path: Path) -> LandingTable:
+    table = Landing(tmp_path / "shop").table("stock", keys=["id"])
+    table.declare(history="scd2", sequence="n")
+    table.upsert([{"id": 1, "n": 5, "v": "a"}, {"id": 2, "n": 3, "v": "b"}])
+    table.delete([{"id": 1, "n": 7}])
+    table.upsert([{"id": 2, "n": 1, "v": "late"}])
+    sync(tmp_path)
+    assert not findings(tmp_path)
+    return table
+
+
+LATE = "stock__late"
+
+
+def late(folder: Path) -> DeltaTable:
+    return DeltaTable(folder / "shop/Tables" / LATE)
+
+
+def test_what_is_remembered_is_verified_and_may_be_forgotten(stock: LandingTable, tmp_path: Path) -> None:
+    report = verify_database(LocalStorage(tmp_path / "shop"), (), Options(against_files=True))
+    assert (LATE, 4, 4) in [(each.table, each.rows, each.compared) for each in report.tables]
+    assert forget_old(str(tmp_path / "shop/Tables" / LATE), now=time.time() + 8 * 86_400)
+    assert not findings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": 9, "n": 9, "v": "of nobody", "__file": 3, "__row": 5},
+        {"id": 2, "n": 1, "v": "late", "__file": 3, "__row": 0},
+    ],
+    ids=["of nobody", "twice"],
+)
+def test_a_change_that_no_file_has_or_that_is_there_twice(
+    stock: LandingTable, tmp_path: Path, row: dict[str, Any]
+) -> None:
+    now = {"__operation": "upsert", "__applied_at": datetime.now(timezone.utc), "__deleted_at": None}
+    table = late(tmp_path)
+    write_deltalake(
+        table, pa.Table.from_pylist([row | now], schema=pa.schema(table.schema().to_arrow())), mode="append"
+    )
+    assert (LATE, "verify-row-extra") in findings(tmp_path)
+
+
+def test_a_remembered_change_that_was_altered(stock: LandingTable, tmp_path: Path) -> None:
+    late(tmp_path).update(updates={"n": "6"}, predicate="__operation = 'delete'")
+    assert LATE in {table for table, code in findings(tmp_path) if code != "verify-changed-by-others"}
+
+
+def test_partial_rows_are_remembered_with_values_from_elsewhere(stock: LandingTable, tmp_path: Path) -> None:
+    stock.update([{"id": 2, "n": 9, "v": None}], unchanged=["v"])
+    sync(tmp_path)
+    assert {code for _, code in findings(tmp_path)} <= {"verify-not-compared"}

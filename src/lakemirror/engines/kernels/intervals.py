@@ -17,6 +17,9 @@ import numpy as np
 OPEN = np.iinfo(np.int64).max
 """The end of a version that has none."""
 
+ALWAYS = np.iinfo(np.int64).min
+"""The begin of the time of which versions are made where all of it counts."""
+
 Same: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """For pairs of rows, by their numbers: whether both are equal (bool)."""
 
@@ -57,27 +60,28 @@ class Intervals(NamedTuple):
 
 
 def fold_intervals(
-    known: Known, events: Events, same: Same, *, identical: Same | None = None, sequenced: bool = True
-) -> Intervals:
+    known: Known, events: Events, same: Same, *, identical: Same | None = None, sequenced: bool = True,
+    since: int = ALWAYS,
+) -> Intervals:  # fmt: skip
     """The changes that events make to the known versions of their keys.
 
     `same`: whether two rows are equal in the tracked columns. `identical`: in all columns; then a version is not
     written again for an event that changes nothing. `sequenced`: events are ordered by time, of several with one time
     the last one counts. Otherwise they are in their order after all known versions, and `times` are raised to be
-    strictly increasing from one point of a key to the next.
+    strictly increasing from one point of a key to the next. `since`: versions are cut off before this time.
 
     `known` must have all versions of a key that end at its first event or later. Of the remembered events only those
     belong here that are not before these versions and not before the first new one.
     """
-    points = points_in_order(known, events, sequenced).counting()
+    points = points_in_order(known, events, sequenced, since).counting()
     runs = _runs(points, same)
     times = points.times if sequenced else _increasing(points, runs)
-    rows, starts = points.rows[runs.lasts], times[runs.firsts]
+    rows, starts = points.rows[runs.lasts], np.maximum(times[runs.firsts], since)
     ends = np.where(runs.ends < 0, OPEN, times[runs.ends])
     stays = _unchanged(known, points, runs, starts, ends, identical)
     removed = np.ones(len(known.keys), bool)
     removed[stays[stays >= 0]] = False
-    new = stays < 0
+    new = (stays < 0) & (ends > since)
     return Intervals(np.flatnonzero(removed), rows[new], starts[new], ends[new])
 
 
@@ -107,12 +111,14 @@ class _Runs(NamedTuple):
     ends: np.ndarray
 
 
-def points_in_order(known: Known, events: Events, sequenced: bool) -> Points:
+def points_in_order(known: Known, events: Events, sequenced: bool, since: int = ALWAYS) -> Points:
     """All points by key and time. Of several at one time, what is more certain comes later.
 
     The end of a known version is a delete unless anything else is there. Its row is that of its last event, so at its
-    start a remembered event knows better.
+    start a remembered event knows better. A version that begins at `since` began there or before: its start is the
+    first point of its key.
     """
+    known = known._replace(starts=np.where(known.starts <= since, 0, known.starts))
     count, old = len(events.keys), events.remembered
     closed, longer = np.flatnonzero(known.ends != OPEN), np.flatnonzero(known.lasts > known.starts)
     shorter = np.flatnonzero(known.lasts <= known.starts)

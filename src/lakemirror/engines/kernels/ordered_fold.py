@@ -7,8 +7,8 @@
 - `ignore`: deletes are counted and left out.
 - `sequence`: a change is late if its key has a higher sequence when it comes. A late change is counted and left out.
 - `soft`: a delete is a partial row that leaves out every column, so that the row keeps its values. A delete of a row
-  that is deleted already, or was never there, is left out. With a sequence, a late complete row of a deleted key
-  belongs before the delete: the dead row takes its values, if none with a higher sequence came.
+  that is deleted already, or was never there, is left out. With a sequence, a late row of a deleted key belongs
+  before the delete: the dead row takes its values, if none with a higher sequence came.
 
 What is left out has no effect on any later change, so the fold is the same for every cut into batches.
 """
@@ -65,7 +65,6 @@ class _Keys:
     code: tuple[np.ndarray, np.ndarray, np.ndarray]
     rank: tuple[np.ndarray, np.ndarray, np.ndarray]
     marker: np.ndarray
-    partial: np.ndarray
     dead: np.ndarray
 
     @property
@@ -121,17 +120,12 @@ def _known_keys(
     if ordering.sequence:
         rank = sequence_ranks([table[SEQUENCE] for table in tables], int(codes.max(initial=0)) + 1)
     none = [np.zeros(0, np.int64)] * (3 - len(tables))
-    partial = np.zeros(changes.num_rows, bool)
-    if NAMES in changes.column_names:
-        partial = np.asarray(changes[NAMES].combine_chunks().is_valid())
     dead = np.zeros(old.num_rows, bool)
     if ordering.is_soft:
         dead = np.asarray(old[DEAD].combine_chunks().fill_null(False))
     marker = np.asarray(changes[MARKER].combine_chunks())
     codes_of, ranks_of = [*code, *none], [*rank, *none]
-    return _Keys(
-        (codes_of[0], codes_of[1], codes_of[2]), (ranks_of[0], ranks_of[1], ranks_of[2]), marker, partial, dead
-    )
+    return _Keys((codes_of[0], codes_of[1], codes_of[2]), (ranks_of[0], ranks_of[1], ranks_of[2]), marker, dead)
 
 
 def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray, int]:
@@ -144,9 +138,8 @@ def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray,
     late = alive & (rank < highest_before(code, rank, alive, first))
     if not is_soft or not late.any():
         return alive & ~late, int(late.sum())
-    whole = ~(late & keys.partial)  # what a late partial row leaves out cannot be known any more
-    gives_values = alive & whole & (keys.marker != DELETE)
-    behind = whole & (rank >= highest_before(code, rank, gives_values, rows))
+    gives_values = alive & (keys.marker != DELETE)
+    behind = rank >= highest_before(code, rank, gives_values, rows)
     return alive & (~late | behind), int(late.sum())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
@@ -84,6 +83,33 @@ def highest_before(code: np.ndarray, rank: np.ndarray, counts: np.ndarray, first
     return result
 
 
+def as_texts(value: pa.StructScalar) -> list[str]:
+    """A value of a sequence as texts, one a column, for a property of a table."""
+    parts = [value[name] for name in value.type.names]
+    return [
+        str((each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each).cast(pa.string())) for each in parts
+    ]
+
+
+def from_texts(texts: Sequence[str], kind: pa.StructType) -> pa.ChunkedArray:
+    """One value of a sequence of this type from its texts; none without texts."""
+    if not texts:
+        return pa.chunked_array([], kind)
+    parts = [pa.array([text]) for text in texts]
+    are_whole = [
+        pa.types.is_timestamp(field.type) and text.lstrip("-").isdigit()
+        for text, field in zip(texts, kind, strict=True)
+    ]
+    parts = [part.cast(pa.int64()) if whole else part for part, whole in zip(parts, are_whole, strict=True)]
+    return pa.chunked_array(
+        [
+            pa.StructArray.from_arrays(
+                [part.cast(field.type) for part, field in zip(parts, kind, strict=True)], names=kind.names
+            )
+        ]
+    )
+
+
 def next_value(value: pa.Scalar) -> pa.Scalar:
     """The least value of a sequence's type that is higher; the value itself where there is none."""
     kind, found = value.type, _next(value)
@@ -101,7 +127,7 @@ def _next(value: pa.Scalar) -> Any:
     if isinstance(found, str):
         return found + "\0"
     if isinstance(found, float):
-        return math.nextafter(found, math.inf)
+        return float(np.nextafter(kind.to_pandas_dtype()(found), kind.to_pandas_dtype()(np.inf)))
     if isinstance(found, Decimal):
         return found + Decimal(1).scaleb(-kind.scale)
     if isinstance(found, date):

@@ -4,7 +4,8 @@
     remembered changes           ├─▶ one table of rows; keys and times as numbers ─▶ fold_intervals ─▶ new versions
     changes, partial rows filled ┘
 
-A delete has no row. An ignored delete is no event. A partial row takes its values from the event of its key before it.
+A delete has no row. An ignored delete is no event. A partial row takes its values from the event of its key before it,
+by the sequence, of those that came before it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,22 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.equal_rows import equal_rows
-from lakemirror.engines.kernels.intervals import OPEN, Events, Intervals, Known, fold_intervals, points_in_order
-from lakemirror.engines.kernels.sequence_order import sequence_ranks
+from lakemirror.engines.kernels.intervals import (
+    ALWAYS,
+    OPEN,
+    Events,
+    Intervals,
+    Known,
+    Points,
+    fold_intervals,
+    points_in_order,
+)
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
-from lakemirror.landing_zone.table_options import IGNORE, SOFT
+from lakemirror.landing_zone.table_options import HARD, IGNORE, SOFT
 
 _TIME = pa.timestamp("us", "UTC")
 
@@ -65,12 +75,13 @@ class VersionRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """All rows: known versions, then events. `moments`: values of times, `of_time`: which of them each time is."""
+    """All rows: known versions, then events. `moments`: the values of the times of versions, events and `since`."""
 
     content: pa.Table
     known: Known
     events: Events
     moments: pa.Array | None
+    since: int = ALWAYS
 
 
 def fold_versions(
@@ -95,8 +106,19 @@ def fold_versions(
         lambda one, other: equal_rows(content, tracked, one, other),
         identical=lambda one, other: equal_rows(content, content.column_names, one, other),
         sequenced=bool(versioning.sequence),
+        since=rows.since,
     )  # fmt: skip
     return _result(target, rows, content, found)
+
+
+def completed_rows(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None
+) -> pa.Table:
+    """The rows of the changes, with the values that partial ones take from the events before them. As `fold_versions`;
+    `remembered` are all changes that partial rows may take values from."""
+    rows = _rows(target, versioning, known, changes, remembered)
+    content = _completed(rows, changes, soft=versioning.deletes != HARD)
+    return content.slice(content.num_rows - len(changes.markers))
 
 
 def sequence_of(rows: pa.Table, names: tuple[str, ...]) -> pa.ChunkedArray:
@@ -133,14 +155,16 @@ def _rows(
         )
     sequence = sequence_of(content, versioning.sequence)
     bounds = [bounds_of(known, name, versioning.sequence).cast(sequence.type) for name in _BOUNDS]
-    starts, ends, lasts, times = sequence_ranks(
-        [*bounds, sequence.slice(0, count), sequence.slice(count)], int(keys.max(initial=0)) + 1
+    began = from_texts(versioning.since, sequence.type)
+    starts, ends, lasts, times, since = sequence_ranks(
+        [*bounds, sequence.slice(0, count), sequence.slice(count), began], int(keys.max(initial=0)) + 1
     )
-    moments = pa.concat_arrays([chunk for part in (*bounds, sequence) for chunk in part.chunks])
+    moments = pa.concat_arrays([chunk for part in (*bounds, sequence, began) for chunk in part.chunks])
     ends = np.where(is_open, OPEN, ends)
-    lasts = np.maximum(lasts, starts)
+    least = int(since.max(initial=ALWAYS))
+    lasts = np.where(starts <= least, lasts, np.maximum(lasts, starts))
     return _Rows(
-        content, Known(keys[:count], starts, ends, lasts), Events(keys[count:], times, deletes, old), moments
+        content, Known(keys[:count], starts, ends, lasts), Events(keys[count:], times, deletes, old), moments, least
     )  # fmt: skip
 
 
@@ -156,10 +180,11 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
     texts = [json.loads(text) for text in encoded.dictionary.to_pylist()]
     codes = np.full(count, len(texts))
     codes[count - len(names) :] = np.asarray(encoded.indices.fill_null(len(texts)))
-    points = points_in_order(rows.known, rows.events, rows.moments is not None)
+    points = points_in_order(rows.known, rows.events, rows.moments is not None, rows.since)
     begins = np.ones(len(points.keys), bool)
     begins[1:] = points.keys[1:] != points.keys[:-1]
     ends = points.deletes & (not soft)
+    apart = _rows_before(rows, points, codes < len(texts), soft=soft) if rows.moments is not None else {}
     for name in dict.fromkeys(name for text in texts for name in text):
         if name not in content.column_names:
             continue
@@ -171,10 +196,33 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
         takes = np.arange(count)
         partial = ~points.deletes & lacks[points.rows]
         takes[points.rows[partial]] = value[partial]
+        for row, before in apart.items():  # in the order of arrival
+            takes[row] = row if not lacks[row] else takes[before] if before >= 0 else -1
         index = content.schema.get_field_index(name)
         filled = content.column(index).take(pa.array(takes, mask=takes < 0))
         content = content.set_column(index, content.schema.field(index), filled)
     return content
+
+
+def _rows_before(rows: _Rows, points: Points, is_partial: np.ndarray, *, soft: bool) -> dict[int, int]:
+    """For keys with partial changes that came in another order than that of the sequence: by the row of each change, in
+    the order of arrival, the row of the event before it, of those that came before it; -1: none."""
+    first = len(rows.known.keys) + rows.events.remembered
+    keys, times = (values[rows.events.remembered :] for values in rows.events[:2])
+    order = np.argsort(keys, kind="stable")
+    falls = (np.diff(keys[order]) == 0) & (np.diff(times[order]) < 0)
+    chosen = np.intersect1d(keys[order][1:][falls], keys[is_partial[first:]])
+    found: dict[int, int] = {}
+    for key in chosen:
+        low, high = np.searchsorted(points.keys, [key, key + 1])
+        its, deletes = points.rows[low:high].tolist(), points.deletes[low:high].tolist()
+        for place in sorted((place for place, row in enumerate(its) if row >= first), key=its.__getitem__):
+            before, row = place - 1, its[place]
+            while before >= 0 and (its[before] > row or (soft and deletes[before])):
+                before -= 1
+            if not deletes[place]:
+                found[row] = its[before] if before >= 0 and not deletes[before] else -1
+    return found
 
 
 def _result(target: Target, rows: _Rows, content: pa.Table, found: Intervals) -> VersionRows:
@@ -214,7 +262,7 @@ def _values(target: Target, rows: _Rows, start: np.ndarray, end: np.ndarray) -> 
         starts = pa.array(start, pa.int64()).cast(_TIME)
         return {START_AT: starts, END_AT: pa.array(end, pa.int64(), mask=is_open).cast(_TIME)}
     known, events, columns = rows.known, rows.events, {column.name: column for column in target.columns}
-    times = np.concatenate([known.starts, known.ends, known.lasts, events.times])
+    times = np.concatenate([known.starts, known.ends, known.lasts, events.times, [rows.since]])
     distinct, first = np.unique(times, return_index=True)
     found: dict[str, pa.Array] = {}
     for name, its in ((START_AT, start), (END_AT, end)):

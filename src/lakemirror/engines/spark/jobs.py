@@ -1,10 +1,10 @@
-"""Runs units of work as Spark jobs: one task per unit, small results, with PySpark's public API only.
+"""Runs units of work as Spark jobs: small results, with PySpark's public API only.
 
-    units ─▶ range(n) in n partitions ─▶ mapInArrow ─▶ results, collected
+    units ─▶ range(n) ─▶ mapInArrow ─▶ results, collected
          └─▶ range(n) ─▶ mapInArrow ─▶ blobs by bucket ─▶ repartition ─▶ mapInArrow ─▶ results, collected
 
-A range of n rows in n partitions gives each task the number of its unit. The units, and the data they share, are sent
-with the task's function. Only collected results count, because Spark may run a task twice.
+A range of n rows gives each task the numbers of its units. The units, and the data they share, are sent with the
+task's function. Only collected results count, because Spark may run a task twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakemirror.engines.spark.messages import dumps, loads
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import Kernel
-from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, size_of
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, size_of, weight_of
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.spark_session.connect_server import is_remote
 from lakemirror.spark_session.python_workers import running
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _RESULTS = "unit bigint, result binary"
 _BLOBS = "bucket int, kind int, payload binary"
+_TASK_BYTES = 512 << 20  # a task costs up to 0.1 s of CPU beside its work, in the JVM and in its Python worker
 _PARALLELISM = 8  # tasks at once, if a Connect server does not say how many
 
 
@@ -83,7 +84,7 @@ class Jobs:
             return []
         with spark_errors(description):
             frame = self._started(stage, "results", _RESULTS)
-        return self._collect(f"{description}{amounts(stage)}", frame, len(stage.units))
+        return self._collect(f"{description}{amounts(stage)}", frame, len(stage.units), self._tasks_of(stage))
 
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, kernel: Kernel, shared: Any
@@ -103,7 +104,7 @@ class Jobs:
             run = task("gathered", dumps((kernel, shared)), store_options=self._store_options.reference())
             with running(self.session, self._interpreter):
                 frame = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
-        tasks = sum(len(stage.units) for stage in stages) + partitions
+        tasks = sum(map(self._tasks_of, stages)) + partitions
         return self._collect(f"{description}{amounts(*stages)}", frame, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
@@ -134,24 +135,33 @@ class Jobs:
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
         units, shared = [dumps(unit) for unit in stage.units], dumps((stage.kernel, stage.shared))
         run = task(how, shared, units, *more, store_options=self._store_options.reference())
-        count = len(units)
+        tasks = self._tasks_of(stage)
         with running(self.session, self._interpreter):
-            return self.session.range(0, count, 1, count).mapInArrow(run, schema)
+            return self.session.range(0, len(units), 1, tasks).mapInArrow(run, schema)
 
-    def _collect(self, description: str, frame: DataFrame, units: int, tasks: int = 0) -> list[list[Any]]:
+    def _collect(self, description: str, frame: DataFrame, units: int, tasks: int) -> list[list[Any]]:
         begun = time.monotonic()
         with self.described(description), spark_errors(description):
             rows = frame.collect()
-        log.debug("%s: %d tasks, %.1f s", description, tasks or units, time.monotonic() - begun)
+        log.debug("%s: %d tasks, %.1f s", description, tasks, time.monotonic() - begun)
         results: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
             results[row["unit"]].append(loads(bytes(row["result"])))
         return results
 
+    def _tasks_of(self, stage: Stage) -> int:
+        return tasks_of(stage.units, self.parallelism)
+
     def _setting(self, name: str) -> str:
         with contextlib.suppress(Exception):  # a managed server may refuse to show its settings
             return str(self.session.conf.get(name, "") or "")
         return ""
+
+
+def tasks_of(units: Sequence[Any], at_once: int) -> int:
+    """How many tasks do these units: one for each that can run at once, and more if these would have much to do."""
+    rounds = -(-sum(map(weight_of, units)) // (at_once * _TASK_BYTES))
+    return min(len(units), at_once * max(1, rounds))
 
 
 def amounts(*stages: Stage) -> str:

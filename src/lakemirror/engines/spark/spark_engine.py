@@ -12,6 +12,7 @@ names are used.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -52,7 +53,7 @@ from lakemirror.engines.units import (
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
-from lakemirror.keys.look_up import are_kept
+from lakemirror.keys.look_up import LATELY_READ, are_kept
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 
@@ -63,7 +64,7 @@ _KEYS_BYTES = 48 << 20  # keys that are sent with every look-up task; a Connect 
 _BUCKET_BYTES = 64 << 20  # keys that one task folds
 _BUCKETS_A_PARTITION = 4  # several buckets per partition make partitions of similar size
 _TEXT_WIDTH = 40  # estimated bytes of a text key
-_FEW_FILES = 64  # so many small data files are read here as fast as by tasks
+_FEW_FILES = 64  # the keys of so many small data files are read here as fast as by tasks
 
 
 class SparkGone(Exception):
@@ -142,7 +143,11 @@ class SparkEngine(Pipeline):
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
-        if self._few_bytes and sum(map(weight_of, units)) <= self._few_bytes:
+        if kernel is unit_kernels.read_keys:
+            weight = sum(unit.rows for unit in units) * _width_of(shared)
+        else:
+            weight = sum(map(weight_of, units))
+        if weight <= self._few_bytes and self._few_bytes:
             yield from self._here.carry(step, kernel, shared, units)
             return
         first: Bad | LakemirrorError | None = None
@@ -157,23 +162,37 @@ class SparkEngine(Pipeline):
             raise first
 
     def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
-        """Finds the wanted keys: in small files here, and in those whose keys are cached; in large ones by tasks."""
+        """Finds the wanted keys: here where few bytes of keys are read, in the other files by tasks."""
         if wanted.keys.nbytes > _KEYS_BYTES:
             raise TooManyKeys
-        small = [file for file in files if record_count(file[1]) and not is_large(record_count(file[1]))]
-        if len(small) > _FEW_FILES or not self._few_bytes:
-            small = []
-        here = {number for number, _ in small}
-        if self._few_bytes:
-            here |= {number for number, add in files if number not in here and are_kept(add, target, wanted)}
+        here = self._read_here(files, target, wanted)
         large = [TouchedFile(*file) for file in files if file[0] not in here]
         if self.index is not None:
-            for file in large:
-                self.index.want(file.add, target)
+            for number, add in files:
+                if number not in here or not are_kept(add, target, wanted):
+                    self.index.want(add, target)
         units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, wanted=wanted)
         for found in self.carry("look keys up", unit_kernels.find_rows, shared, units):
             yield from found
         yield from self._here.search([file for file in files if file[0] in here], target, wanted) if here else ()
+
+    def _read_here(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> set[int]:
+        """The numbers of the files in which this process looks keys up: those whose keys are cached, and the smallest
+        of the others. Their keys are then cached, so the next apply reads none of them, and asks no task.
+        """
+        if not self._few_bytes:
+            return set()
+        here = {number for number, add in files if are_kept(add, target, wanted)}
+        width = _key_width(target)
+        rows = sorted((record_count(add) or sys.maxsize, number) for number, add in files if number not in here)
+        fits = sum(count for count, _ in rows) * width <= LATELY_READ.most_bytes
+        left = self._few_bytes
+        for count, number in rows[:_FEW_FILES]:
+            left -= count * width
+            if left < 0 or (is_large(count) and not fits):
+                break
+            here.add(number)
+        return here
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """Raises TooManyKeys: tasks find them."""
@@ -240,6 +259,14 @@ def _key_width(target: Target) -> int:
     """The approximate bytes of a key in Arrow."""
     kinds = [field.type for field in work_schema(target, target.keys)]
     return sum(kind.bit_width // 8 or 1 if _is_fixed(kind) else _TEXT_WIDTH for kind in kinds)
+
+
+def _width_of(shared: Shared) -> int:
+    """The approximate bytes of what is read of a change for the fold: its key, marker and position, and what options
+    need.
+    """
+    sequence = len(shared.ordering.sequence) if shared.ordering is not None else 0
+    return _key_width(shared.target) + 9 + _TEXT_WIDTH * (sequence + shared.partial)
 
 
 def _named(target: Target, step: str) -> str:

@@ -74,7 +74,8 @@ class TableState:
 
     `start`: events whose transaction was committed behind this position count; the load holds all before it.
     `error_code`, `error_message`: what stopped the table; `refused`: that was seen in the source's catalog, and the
-    table is loaded again once it is gone. `form`: of the source's table that was loaded.
+    table is loaded again once it is gone. `form`: of the source's table that was loaded. `is_complete`: a load has
+    ended, so the folder's files hold the whole table as of their position.
     """
 
     source: str
@@ -86,6 +87,7 @@ class TableState:
     error_message: str = ""
     form: dict[str, Any] | None = None
     refused: bool = False
+    is_complete: bool = False
 
 
 def stopped(state: TableState, error: LakemirrorError) -> TableState:

@@ -35,16 +35,18 @@ from lakemirror.publisher.capture.capture_position import (
 )
 from lakemirror.publisher.capture.captured_tables import CapturedTable, CapturedTables
 from lakemirror.publisher.capture.change_handler import ChangeHandler, RowsExchanged
-from lakemirror.publisher.capture.loaded_rows import Stopped
+from lakemirror.publisher.capture.loaded_rows import Publish, Stopped
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.source_form import SourceForm
 from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Stream
 from lakemirror.publisher.capture.source_kinds import open_source
 from lakemirror.publisher.capture.source_pulse import Pulse
+from lakemirror.publisher.capture.table_reload import Reloaded, publish_differences
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
+from lakemirror.publisher.landing_table import LandingTable
 
 _AGAIN = (1.0, 2.0, 5.0, 10.0)  # seconds before the next round
 
@@ -208,17 +210,24 @@ class Capture:
 
     def _load_table(self, source: Source, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
-        form = table.source.form.content
-        state = TableState(self._kind, self._options.name, LOADING, position, form=form)
+        state = TableState(self._kind, self._options.name, LOADING, position, form=table.source.form.content)
+        at = FilePosition(state.source, state.name, Position(), Position(position))
         try:
-            with table.landing.storage():
-                table.landing.recreate()
-                write_state(table.landing.place, state)
             for warning in table.source.warnings:
                 self._tell(f"{table.name}: {warning}")
-            rows = source.load(table.source, _publisher(table, state), self._counted(table))
-            state = replace(state, phase=STREAMING, rows_loaded=rows)
-            self._tell(f"{table.name}: {rows:,} rows loaded")
+
+            def load(publish: Publish) -> int:
+                return source.load(table.source, publish, self._counted(table))
+
+            found = publish_differences(table, at, load)
+            if found is None:
+                with table.landing.storage():
+                    table.landing.recreate()
+                    write_state(table.landing.place, state)
+                found = Reloaded(load(_publisher(table.landing, at)), -1)
+            state = replace(state, phase=STREAMING, rows_loaded=found.rows, is_complete=True)
+            differ = f", {found.changes:,} changes published" if found.changes >= 0 else ""
+            self._tell(f"{table.name}: {found.rows:,} rows loaded{differ}")
         except Stopped:
             return
         except Exception as failure:
@@ -337,12 +346,11 @@ class Capture:
         return False
 
 
-def _publisher(table: CapturedTable, state: TableState) -> Callable[[pa.RecordBatchReader], int]:
+def _publisher(table: LandingTable, at: FilePosition) -> Publish:
     """Publishes the files of a load, from any thread: written side by side, numbered one after another."""
-    at = FilePosition(state.source, state.name, Position(), Position(state.start))
 
     def publish(rows: pa.RecordBatchReader) -> int:
-        published = table.landing.publish(table.landing.take(rows), empty=True, footer=at.footer())
+        published = table.publish(table.take(rows), empty=True, footer=at.footer())
         return 0 if published is None else published.rows
 
     return publish

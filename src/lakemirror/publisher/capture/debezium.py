@@ -28,6 +28,7 @@ ENGINE: Mapping[str, str] = {
     "offset.flush.interval.ms": "0",
     "key.converter.schemas.enable": "false",
     "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",
     "tombstones.on.delete": "false",
     "provide.transaction.metadata": "true",
     "column.propagate.source.type": ".*",

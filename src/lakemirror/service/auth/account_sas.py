@@ -37,7 +37,7 @@ def grant_of(
         return None
     if query.get("spr", "https,http") == "https" and not secure:
         return None
-    starts, ends = _moment(query.get("st", "")), _moment(query.get("se", ""))
+    starts, ends = moment(query.get("st", "")), moment(query.get("se", ""))
     if ends is None or now >= ends or (query.get("st") and (starts is None or now < starts)):
         return None
     if query.get("sip") and not _within(remote, query["sip"]):
@@ -51,7 +51,8 @@ def _string_to_sign(query: Mapping[str, str], account: str) -> str:
 
 
 @lru_cache(1000)
-def _moment(text: str) -> float | None:
+def moment(text: str) -> float | None:
+    """Seconds since the epoch of a time in a SAS; None if it is no time."""
     for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"):
         try:
             return datetime.strptime(text, form).replace(tzinfo=timezone.utc).timestamp()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakemirror.service.auth import account_sas
 from lakemirror.service.auth.failure_limit import FailureLimit
+from lakemirror.service.auth.folder_sas import LETTERS, FolderSas
 from lakemirror.service.auth.principals import Principal, Principals, fits
 from lakemirror.service.auth.shared_key import is_signed
 from lakemirror.service.auth.tokens import TokenRefused, Tokens
@@ -41,6 +42,7 @@ class PrincipalAuthenticator:
         self._principals = principals
         self._tokens = tokens
         self._base_url = base_url
+        self._folder_sas = FolderSas(tokens.derived_key("folders"))
         self._pepper = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         # threads of their own, and half of the processors: wrong secrets keep no other request waiting
@@ -74,6 +76,13 @@ class PrincipalAuthenticator:
         caller = self._by_token(request, value.strip(), False, sharing=True)
         notes().caller = caller
         return caller
+
+    def sas_for_folder(self, caller: Caller, folder: str, *, secure: bool) -> tuple[str, int]:
+        """A SAS of this caller for one folder, and when it expires. `folder`, `secure`: as for `FolderSas.issue`."""
+        found = self._principals.by_name(caller.name)
+        if found is None:
+            raise Refused(401, "Unauthorized", "This principal was removed.")
+        return self._folder_sas.issue(found, self._principals.tenant_id, folder, secure=secure)
 
     async def by_secret(self, request: web.BaseRequest) -> Caller:
         """Who asks by Basic NAME:secret, or by a token. Refused with status 401, or 429 after many failures."""
@@ -151,9 +160,11 @@ class PrincipalAuthenticator:
             raise Refused(
                 401, "NoAuthenticationInformation", "The request has no Authorization header.", self._challenge(request)
             )
+        if "skoid" in query:
+            return self._by_folder_sas(request, target)
         account = _account_in_host(request.host)
         found = self._principals.by_name(account) or self._principals.by_name(target.account)
-        if found is None or "srt" not in query or "skoid" in query:
+        if found is None or "srt" not in query:
             raise _does_not_fit("Only an account SAS is accepted, in an address that names its account.")
         grant = account_sas.grant_of(
             query, found.name, found.account_key, secure=request.secure, remote=request.remote or "", now=time.time()
@@ -161,6 +172,22 @@ class PrincipalAuthenticator:
         if grant is None:
             raise _does_not_fit("The SAS is not valid for this request.")
         return replace(found.caller(), sas_permissions=grant.permissions, sas_kinds=grant.kinds)
+
+    def _by_folder_sas(self, request: web.BaseRequest, target: Target) -> Caller:
+        query, address = target.query, target.address
+        found = self._principals.by_client_id(query["skoid"])
+        about = (
+            address,
+            address.below_directory(query.get("directory", "")),
+            address.below_prefix(query.get("prefix", "")),
+        )
+        names = [each.full_name for each in about]  # the operation decides which it is: here each may be
+        folder = found and self._folder_sas.folder_of(query, found, names, secure=request.secure)
+        if not found or not folder:
+            raise _does_not_fit("The SAS is not valid for this request.")
+        return replace(
+            found.caller(), sas_permissions=LETTERS, sas_kinds=frozenset("co"), sas_folder=folder
+        )  # fmt: skip
 
     def _challenge(self, request: web.BaseRequest) -> dict[str, str]:
         address = f"{self._base_url(request)}/{self._principals.tenant_id}/oauth2/authorize"

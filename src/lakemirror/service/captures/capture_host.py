@@ -215,8 +215,8 @@ class CaptureHost:
         words = [*command("drop", folder, bare, password), "--yes"]
         try:
             done = subprocess.run(
-                words, input=(password or "").encode(), capture_output=True, env=environment(self._own), timeout=60,
-                check=False,
+                words, input=(password or "").encode(), capture_output=True, env=environment(self._own, folder),
+                timeout=60, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise LakemirrorError("capture-source-failed", "the source did not answer for a minute") from error

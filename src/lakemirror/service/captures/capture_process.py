@@ -24,6 +24,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.service.captures.capture_declaration import SECRETS, VARIABLE, CaptureDeclaration
 from lakemirror.storage import Place
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.connections import options_of
+from lakemirror.storage.place import local_path
 
 log = logging.getLogger("lakemirror")
 
@@ -33,6 +36,11 @@ SETTLED = 15.0  # seconds of running after which an earlier error is over
 STEADY = 60.0  # seconds of running after which the first of them counts
 PATIENCE = 20.0  # seconds that it gets to end by itself
 _ERROR = re.compile(r"([a-z]+(?:-[a-z]+)+): .")
+_NAMED = frozenset({"HOME", "JAVA_HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TEMP", "TMP",
+                    "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"})  # fmt: skip
+_PASSED = ("LAKEMIRROR_", "LC_", "OPENLINEAGE_", "OTEL_", "PYTHON", "SSL_CERT_", "XDG_")
+_OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_KEPT_BACK = ("LAKEMIRROR_CREDENTIAL", VARIABLE)
 
 
 class CaptureProcess:
@@ -99,7 +107,7 @@ class CaptureProcess:
                 return
             process = self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=environment(self._own), start_new_session=True,
+                env=environment(self._own, self._folder), start_new_session=True,
             )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         speech = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
@@ -160,15 +168,26 @@ class CaptureProcess:
 
 
 def command(act: str, folder: Place, declaration: CaptureDeclaration, password: str | None) -> list[str]:
-    """The words of a command of `lakemirror capture`; it reads the password from its stdin where there is one."""
+    """The words of a command of `lakemirror capture`; it reads the password from its stdin where there is one, and the
+    options of an object store from its environment."""
     words = [sys.executable, "-m", "lakemirror.cli", "capture", act, str(folder), *declaration.words()]
+    words += [f"--storage={name}" for name in _store_options(folder)] if act == "follow" else []
     return words if password is None else [*words, "--password-file=/dev/stdin"]
 
 
-def environment(own: Path) -> dict[str, str]:
-    """The service's environment without secrets, and without those that databases' libraries look for."""
+def environment(own: Path, folder: Place) -> dict[str, str]:
+    """What a capture's process needs of the service's environment: no secret, but those of the store it publishes to.
+
+    Nothing that databases' libraries look for is in it: the declaration says all of the source.
+    """
+    begins = (*_PASSED, *(_OF_STORES if local_path(folder) is None else ()))
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PG", "MYSQL", "MARIADB", VARIABLE))
-    }
-    kept.pop("LAKEMIRROR_CREDENTIAL", None)
-    return {**kept, "PGPASSFILE": str(own / SECRETS / ".pgpass")}
+        name: value for name, value in os.environ.items()
+        if name in _NAMED or (name.upper().startswith(begins) and not name.startswith(_KEPT_BACK))
+    }  # fmt: skip
+    return {**kept, **_store_options(folder), "PGPASSFILE": str(own / SECRETS / ".pgpass")}
+
+
+def _store_options(folder: Place) -> dict[str, str]:
+    """The options that the service was given for the store."""
+    return options_of(parse_address(str(folder))[0]) if local_path(folder) is None else {}

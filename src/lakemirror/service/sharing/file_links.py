@@ -8,6 +8,7 @@ file of one version. `sp` has the name that it has in a SAS: Delta's kernel take
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,12 +49,12 @@ class FileLinks:
 
         `database`: ids of its workspace and of itself. `expiry`: seconds since the epoch.
         """
-        scope = _scope(str(expiry), principal, *database)
+        key = self._key_for(str(expiry), principal, *database)
         begin = f"{base_url}{PREFIX}{'/'.join(database)}/"
         end = f"?sp=r&se={expiry}&by={principal}&sig="
 
         def link(path: str) -> str:
-            return f"{begin}{_quoted(path)}{end}{self._sign(scope, path)}"
+            return f"{begin}{_quoted(path)}{end}{_signature_of(key, path)}"
 
         return link
 
@@ -63,7 +64,7 @@ class FileLinks:
         if len(parts) < 3 or not {"se", "by", "sig"} <= query.keys():
             raise _not_ours()
         (workspace, database, path), principal, expiry = parts, query["by"], query["se"]
-        signature = self._sign(_scope(expiry, principal, workspace, database), path)
+        signature = _signature_of(self._key_for(expiry, principal, workspace, database), path)
         is_number = expiry.isascii() and expiry.isdigit()
         if not is_number or not hmac.compare_digest(query["sig"].encode(), signature.encode()):
             raise _not_ours()
@@ -71,8 +72,10 @@ class FileLinks:
             raise Refused(403, "LinkExpired", "The time of this link is over. Query the table again for a new one.")
         return LinkedFile(workspace, database, path, principal)
 
-    def _sign(self, scope: bytes, path: str) -> str:
-        return hmac.digest(self._key, scope + path.encode("utf-8", "surrogatepass"), "sha256")[:_SIGNATURE].hex()
+    def _key_for(self, *scope: str) -> bytes:
+        """The key that signs the paths of one scope. No part has a line feed in a link that was made here."""
+        text = "".join(f"{part}\n" for part in scope).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, key=self._key).digest()
 
 
 @lru_cache(100_000)
@@ -80,9 +83,9 @@ def _quoted(path: str) -> str:
     return quote(path, safe="/=-_.~")
 
 
-def _scope(*parts: str) -> bytes:
-    """What is signed before the path. None of these parts has a line feed in a link that was made here."""
-    return "".join(f"{part}\n" for part in parts).encode("utf-8", "surrogatepass")
+def _signature_of(key: bytes, path: str) -> str:
+    """By BLAKE2b, which takes a key and a fifth of the time of HMAC: an answer has a link for each file."""
+    return hashlib.blake2b(path.encode("utf-8", "surrogatepass"), key=key, digest_size=_SIGNATURE).hexdigest()
 
 
 def _not_ours() -> Refused:

@@ -31,7 +31,10 @@ _CUT = secrets.token_hex(16)  # around a path in the JSON of a line; nobody outs
 
 @dataclass(frozen=True)
 class FileLine:
-    """One file. `parts`: text, path, text, path …, where paths are relative to the database's folder."""
+    """One file. `parts`: text, path, text, path …, where paths are relative to the database's folder.
+
+    The last text is without the two braces that end the line.
+    """
 
     add: Action
     parts: tuple[str, ...]
@@ -45,8 +48,10 @@ class FileLine:
 
     def text(self, link: Link, expiry: int) -> str:
         """The line. `expiry`: of its links, in seconds since the epoch."""
-        body = "".join(link(part) if index % 2 else part for index, part in enumerate(self.parts))
-        return f'{body[:-2]},"expirationTimestamp":{expiry * 1000}}}}}'
+        parts = list(self.parts)
+        parts[1::2] = map(link, parts[1::2])
+        parts.append(f',"expirationTimestamp":{expiry * 1000}}}}}')
+        return "".join(parts)
 
 
 def head_lines(snapshot: Snapshot, answer_format: str, version: int | None = None) -> list[str]:
@@ -107,7 +112,7 @@ def file_line(
         if kind in ("file", "add") and action.get("stats"):
             own["stats"] = action["stats"]
         content = {kind: {**told, **own}}
-    parts = _text(content).split(_CUT)
+    parts = _text(content)[:-2].split(_CUT)
     parts[1::2] = [json.loads(f'"{part}"') for part in parts[1::2]]
     return FileLine(action, tuple(parts))
 

@@ -28,6 +28,7 @@ from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.sharing.file_links import PREFIX, FileLinks
+from lakemirror.service.sharing.ready_answers import ReadyAnswers
 from lakemirror.service.sharing.response_format import HEADER, client_of
 from lakemirror.service.sharing.shared_tables import (
     SharedTable,
@@ -50,6 +51,8 @@ log = logging.getLogger("lakemirror")
 ROOT = "/delta-sharing"
 _MOST_BODY = 1024**2  # bytes of a query
 _LINES_AT_ONCE = 512
+_MINUTE = 60
+_MOST_KEPT = 2_000  # files of an answer that is kept, some 1.2 MB; and bytes of its question
 _JSON_LINES = "application/x-ndjson; charset=utf-8"
 
 
@@ -77,6 +80,9 @@ class Sharing:
     limits: Limits
     _workers: Workers = field(default_factory=Workers)
     _queries: TableQueries = field(default_factory=TableQueries)
+
+    def __post_init__(self) -> None:
+        self._ready = ReadyAnswers(self._workers)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer. Refused; LakemirrorError if a table cannot be read."""
@@ -129,8 +135,9 @@ class Sharing:
 
     async def _query(self, asked: _Asked) -> web.StreamResponse:
         table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
-        wanted = _body(await read_body(asked.request, self.limits, _MOST_BODY))
-        return await self._send(asked, table, await self._workers.run(self._queries.query, table, client, wanted))
+        body = await read_body(asked.request, self.limits, _MOST_BODY)
+        answer = await self._workers.run(self._queries.query, table, client, _body(body))
+        return await self._send(asked, table, answer, body=body)
 
     async def _changes(self, asked: _Asked) -> web.StreamResponse:
         table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
@@ -145,14 +152,24 @@ class Sharing:
         return found
 
     async def _send(
-        self, asked: _Asked, table: SharedTable, answer: Answer, headers: Mapping[str, str] | None = None
+        self,
+        asked: _Asked,
+        table: SharedTable,
+        answer: Answer,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
     ) -> web.StreamResponse:
-        """Sends the lines in parts, so that a table of any size takes little memory."""
-        expiry = int(time.time()) + self.links.lifetime
+        """Sends the lines in parts, so that a table of any size takes little memory. `body`: of the request."""
+        now = int(time.time())
+        expiry = now - now % _MINUTE + self.links.lifetime
         workspace = table.database.workspace
         address = (workspace.id if workspace else "", table.database.id)
-        link = self.links.maker(self.base_url(asked.request), asked.caller.name, address, expiry)
-        parts = _parts(answer.text(link, expiry))
+        base_url, name = self.base_url(asked.request), asked.caller.name
+        parts = _parts(answer.text(self.links.maker(base_url, name, address, expiry), expiry))
+        if answer.files is not None and answer.files <= _MOST_KEPT and len(body) <= _MOST_KEPT:
+            question = (name, base_url, table, answer.table_id, answer.version, answer.format, answer.has_end, body)
+            kept = await self._ready.body(question, expiry, lambda: b"".join(parts))
+            return web.Response(body=kept, headers=_headers(answer))
         first = await self._workers.run(next, parts, b"")  # what fails, fails before the status is sent
         response = web.StreamResponse(headers={**_headers(answer), **(headers or {})})
         await response.prepare(asked.request)

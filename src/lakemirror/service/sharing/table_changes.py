@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakemirror.delta.commit_times import commit_time
 from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit
@@ -95,13 +95,33 @@ def widest_of(span: Span, states: Sequence[State], *, is_each_told: bool) -> Sta
             )
         if _mapping(state) != _mapping(states[0]):
             raise _changed(span, state, "column mapping")
-        if not is_each_told and not _columns(state).items() <= _columns(states[-1]).items():
+        if not is_each_told and not _columns(state.metadata).items() <= _columns(states[-1].metadata).items():
             raise _changed(span, states[-1], "columns")
     needed = frozenset[str]().union(*(state.features for state in states))
     found = next((state for state in states if state.features == needed), None)
     if found is None:
         raise _changed(span, states[-1], "reader features")
     return found
+
+
+def needs_columns_before(span: Span) -> bool:
+    """True if the first version changed the metadata, and removes files that were written before it."""
+    removes = any(kind == "remove" for _, kind, _ in _changes(replace(span, last=span.first)))
+    return removes and any("metaData" in action for action in read_commit(span.log.commits[span.first]))
+
+
+def check_columns_before(span: Span, before: Metadata, first: State) -> None:
+    """Refused 400 if the first version removes rows that cannot be told with its columns.
+
+    `before`: the metadata of the version before, whose columns the removed files have.
+    """
+    if not _columns(before).items() <= _columns(first.metadata).items():
+        raise Refused(
+            400,
+            "TableChanged",
+            f"Version {span.first} of table {span.table.full_name} made it again with other columns: the rows that it "
+            f"deleted do not have them. Read the table at version {span.first}, and the changes from the next one on.",
+        )
 
 
 def change_lines(span: Span, answer_format: str) -> Iterator[FileLine]:
@@ -134,11 +154,11 @@ def _mapping(state: State) -> str:
     return state.metadata.configuration.get(MAPPING, "none")
 
 
-def _columns(state: State) -> dict[str, str]:
+def _columns(metadata: Metadata) -> dict[str, str]:
     """The type of each column, by its name in a file."""
     return {
         str((each.get("metadata") or {}).get(PHYSICAL_NAME, each["name"])): json.dumps([each["name"], each["type"]])
-        for each in state.metadata.schema["fields"]
+        for each in metadata.schema["fields"]
     }
 
 

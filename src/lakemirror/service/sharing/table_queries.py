@@ -22,8 +22,10 @@ from lakemirror.service.sharing.snapshots import Snapshots, whole_log
 from lakemirror.service.sharing.table_changes import (
     Span,
     change_lines,
+    check_columns_before,
     check_versions,
     check_without_vectors,
+    needs_columns_before,
     states_of,
     widest_of,
 )
@@ -33,7 +35,8 @@ from lakemirror.service.sharing.table_changes import (
 class Answer:
     """The lines of an answer about one version. `text(link, expiry)` makes them.
 
-    `table_id`: of the metadata; a table that is dropped and made again has another one.
+    `table_id`: of the metadata; a table that is dropped and made again has another one. `files`: how many it names;
+    None if that is not known.
     """
 
     version: int
@@ -41,6 +44,7 @@ class Answer:
     text: Callable[[Link, int], Iterator[str]]
     has_end: bool = False
     table_id: str = ""
+    files: int | None = None
 
 
 class TableQueries:
@@ -82,7 +86,8 @@ class TableQueries:
         def text(link: Link, expiry: int) -> Iterator[str]:
             return chain(head, (line.text(link, expiry) for line in files))
 
-        return _answer(client, snapshot.version, answer_format, text)
+        answer = _answer(client, snapshot.version, answer_format, text)
+        return replace(answer, table_id=snapshot.metadata.id, files=len(files))
 
     def changes(self, table: SharedTable, client: Client, query: Mapping[str, str]) -> Answer:
         """The change data feed of a span of versions. `query`: names in lower case. Refused."""
@@ -108,6 +113,8 @@ class TableQueries:
         check_versions(span)
         states = states_of(span, self._snapshots.at(span.table, span.first))
         widest = widest_of(span, states, is_each_told=told_metadata)
+        if needs_columns_before(span):
+            check_columns_before(span, self._snapshots.at(span.table, span.first - 1).metadata, states[0])
         newest = self._snapshots.newest(span.table)
         answer_format = format_for_features(client, widest.features, newest, span.table.full_name)
         if answer_format == PARQUET and widest.features:

@@ -108,6 +108,16 @@ class Call:
             raise Refused(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
         if not self.caller.sas_allows(wanted.letters) or not self.caller.sas_allows(wanted.source):
             raise forbidden("The SAS does not allow this.")
+        if not self.caller.sas_opens(self._subject().full_name):
+            raise forbidden("The SAS opens another folder.")
+
+    def _subject(self) -> Address:
+        """What the operation is about: the folder that it lists, or what is addressed. Refused."""
+        if self.operation.name == "ListPaths":
+            return self.address.below_directory(self.query.get("directory", ""))
+        if self.operation.name == "ListBlobs":
+            return self.address.below_prefix(self.query.get("prefix", ""))
+        return self.address
 
     def conditions(self) -> Conditions:
         """The conditions under which the operation may change what is at the path."""

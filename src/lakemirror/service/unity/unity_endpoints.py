@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
+from lakemirror.delta.log import Metadata
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
-from lakemirror.service.interface import Caller, WorkspaceEntry
+from lakemirror.service.interface import Caller, Limits, WorkspaceEntry
 from lakemirror.service.raw_query import decoded, query_of, raw_path_of
 from lakemirror.service.refused import Refused
+from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
@@ -32,10 +35,12 @@ from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
 from lakemirror.service.unity.unity_columns import columns_of
+from lakemirror.storage import Place
 
 log = logging.getLogger("lakemirror")
 
 API = "/api/2.1/unity-catalog"
+_MOST_BODY = 64 * 1024  # bytes
 _CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
     405: "UNIMPLEMENTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE",
 }  # fmt: skip
@@ -60,18 +65,19 @@ class Unity:
     under_way: UnderWay
     base_url: Callable[[web.BaseRequest], str]
     paging: Paging
+    limits: Limits
     _workers: Workers = field(default_factory=Workers)
     _snapshots: Snapshots = field(default_factory=Snapshots)
+    _ids: dict[Place, str] = field(default_factory=dict)  # of tables, when they were last looked at
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer. Refused."""
         parts = [decoded(part) for part in raw_path_of(request.raw_path)[len(API) :].split("/") if part]
         caller = await self.authenticator.for_sharing(request)
         self.under_way.enter_principals(caller.name, 429)
-        if parts[:1] == ["temporary-table-credentials"]:
+        if parts == ["temporary-table-credentials"]:
             notes().operation = "GenerateTemporaryTableCredential"
-            message = "This service gives no credentials for one table. Read the rows by Delta Sharing, or sign in on "
-            raise Refused(501, "NotSupported", f"{message}the storage endpoint with your own secret.")
+            return await self._credentials(request)
         found = _OPERATIONS.get((parts[0], len(parts))) if parts else None
         if found is None:
             raise Refused(404, "ResourceNotFound", "The read side of Unity Catalog has nothing at this address.")
@@ -122,6 +128,41 @@ class Unity:
         notes().workspace, notes().database = found[0].share, found[0].database.display_name
         return _json(await self._workers.run(self._row, asked.request, found[0]))
 
+    async def _credentials(self, request: web.BaseRequest) -> web.Response:
+        """A SAS that opens the folder of one table for reading, until its time is over. No token of a profile file
+        gets one: it opens Delta Sharing alone."""
+        if request.method != "POST":
+            raise Refused(405, "OperationNotSupported", "Ask for credentials by POST.", {"Allow": "POST"})
+        caller = await self.authenticator.authenticate(request)
+        table_id, operation = _named_in(await read_body(request, self.limits, _MOST_BODY))
+        if operation == "READ_WRITE":
+            raise Refused(403, "InsufficientPrivileges", "This catalog is read-only: ask for the operation READ.")
+        if operation != "READ" or not table_id:
+            raise Refused(400, "InvalidRequest", "The body is an object with table_id, and operation READ.")
+        table = await self._workers.run(self._with_id, caller, table_id)
+        notes().workspace, notes().database = table.share, table.database.display_name
+        folder = "/".join(_place_of(table))
+        sas, expiry = self.authenticator.sas_for_folder(caller, folder, secure=request.secure)
+        return _json({"azure_user_delegation_sas": {"sas_token": sas}, "expiration_time": expiry * 1000})
+
+    def _with_id(self, caller: Caller, table_id: str) -> SharedTable:
+        """The table of this id. Refused 404."""
+        catalogs = readable_shares(self.registry, caller)
+        tables = [table for catalog in catalogs for table in tables_of_share(self.registry, catalog)]
+        seen = [each for each in tables if self._ids.get(each.folder) == table_id]
+        found = next((each for each in seen or tables if self._id_of(each) == table_id), None)
+        if found is None:
+            raise Refused(404, "TableNotFound", f"There is no table {table_id[:256]} that you may read.")
+        return found
+
+    def _id_of(self, table: SharedTable) -> str:
+        """Empty if the table has just been dropped, or its log cannot be read."""
+        try:
+            self._ids[table.folder] = _table_id(table, self._snapshots.newest(table).metadata)
+        except (Refused, LakemirrorError):
+            self._ids.pop(table.folder, None)
+        return self._ids.get(table.folder, "")
+
     def _schemas_of(self, catalog: WorkspaceEntry) -> list[dict[str, str]]:
         names = {each.display_name for each in self.registry.databases(catalog)}
         names |= {_schema_of(table) for table in tables_of_share(self.registry, catalog)}
@@ -143,14 +184,15 @@ class Unity:
     def _row(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
         """A table. Refused 404 for one that has just been dropped; LakemirrorError where its log cannot be read."""
         metadata = self._snapshots.newest(table).metadata
+        self._ids[table.folder] = table_id = _table_id(table, metadata)
         columns = columns_of(metadata.schema, metadata.partition_columns)
-        more = {"columns": columns, "table_id": metadata.id, "properties": metadata.configuration}
+        more = {"columns": columns, "table_id": table_id, "properties": metadata.configuration}
         return {**self._names(request, table), **more}
 
     def _names(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
-        workspace = table.database.workspace
         host = self.base_url(request).partition("://")[2]
-        place = f"abfss://{workspace.id if workspace else ''}@{host}/{table.database.id}/{table.path}"
+        workspace, *inner = _place_of(table)
+        place = f"abfss://{workspace}@{host}/{'/'.join(inner)}"
         return {
             "name": table.name, "catalog_name": table.share, "schema_name": _schema_of(table),
             "full_name": _full_name(table), "table_type": "EXTERNAL", "data_source_format": "DELTA",
@@ -203,6 +245,28 @@ def _full_name(table: SharedTable) -> str:
 
 def _catalog(workspace: WorkspaceEntry) -> dict[str, str]:
     return {"name": workspace.name, "id": workspace.id}
+
+
+def _table_id(table: SharedTable, metadata: Metadata) -> str:
+    """Of the table's place and its Delta log: a table that was made again, and a copy, have others."""
+    return str(uuid.uuid5(uuid.UUID(table.database.id), f"{table.path}/{metadata.id}"))
+
+
+def _place_of(table: SharedTable) -> tuple[str, str, str]:
+    """Ids of its workspace and database, and its path."""
+    workspace = table.database.workspace
+    return workspace.id if workspace else "", table.database.id, table.path
+
+
+def _named_in(body: bytes) -> tuple[str, str]:
+    """`table_id` and `operation` of a request for credentials; empty texts where they are missing."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    found = given if isinstance(given, dict) else {}
+    table_id, operation = found.get("table_id"), found.get("operation")
+    return (table_id, operation) if isinstance(table_id, str) and isinstance(operation, str) else ("", "")
 
 
 def _given(asked: _Asked, name: str) -> str:

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
+from lakemirror.publisher.capture.topics.avro_messages import AvroMessages
+from lakemirror.publisher.capture.topics.schema_registry import SchemaRegistry
 from lakemirror.publisher.capture.topics.topic_table import Message, TopicTable, batches
 from lakemirror.publisher.landing import Landing
 
@@ -33,12 +35,14 @@ class TopicOptions:
     """What a user says of topics. `input-invalid` for an address that is none.
 
     `source`: `kafka://host:9092[,host:9092]/pattern`, a shell pattern over names of topics. `name`: of the capture.
-    `config`: properties of librdkafka, such as those of SASL; never shown.
+    `config`: properties of librdkafka, such as those of SASL, and of the schema registry; never shown. `registry`: the
+    address of the schema registry; empty: no message is in Avro.
     """
 
     source: str
     name: str = "lakemirror"
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    registry: str = ""
 
     def __post_init__(self) -> None:
         if not self.servers or not self.pattern or "@" in self.servers:
@@ -63,6 +67,8 @@ class TopicCapture:
     def __init__(self, landing: Landing, options: TopicOptions, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` gets sentences for people."""
         self._landing, self._options, self._tell = landing, options, tell
+        registry, self._config = SchemaRegistry.of_properties(options.registry, options.config)
+        self._avro = None if registry is None else AvroMessages(registry)
         self._stop = threading.Event()
         self._tables: dict[str, TopicTable] = {}
         self._known: set[tuple[str, int]] = set()
@@ -84,7 +90,7 @@ class TopicCapture:
 
         `capture-source-failed` if the brokers do not answer, `capture-extra-missing`.
         """
-        consumer = _consumer(self._options)
+        consumer = _consumer(self._options, self._config)
         try:
             self._look(consumer)
             if once:
@@ -118,7 +124,7 @@ class TopicCapture:
 
     def _open(self, topic: str) -> None:
         try:
-            self._tables[topic] = TopicTable(self._landing, topic, self._options.name)
+            self._tables[topic] = TopicTable(self._landing, topic, self._options.name, self._avro)
         except Exception as failure:
             error = coded(failure, table=topic)
             if error.retry:
@@ -204,7 +210,7 @@ class TopicCapture:
             self._tell(f"{topic} stopped: {error}; {error.hint}")
 
 
-def _consumer(options: TopicOptions) -> Consumer:
+def _consumer(options: TopicOptions, config: Mapping[str, str]) -> Consumer:
     """A consumer of no group: what is read is said by the landing zone alone."""
     try:
         import confluent_kafka as kafka
@@ -221,7 +227,7 @@ def _consumer(options: TopicOptions) -> Consumer:
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
-        **options.config,
+        **config,
     }
     try:
         return kafka.Consumer(given, logger=_quiet())

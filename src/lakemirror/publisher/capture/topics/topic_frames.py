@@ -13,6 +13,8 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.publisher.arrow_input import from_spark
+from lakemirror.publisher.capture.topics.avro_messages import AvroMessages
+from lakemirror.publisher.capture.topics.schema_registry import SchemaRegistry
 from lakemirror.publisher.capture.topics.topic_table import Message, TopicTable, batches
 from lakemirror.publisher.landing import Landing
 
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 
 
-def debezium_to_landing(database: str, *, name: str = "lakemirror", **options: Any) -> Callable[[DataFrame, int], None]:
+def debezium_to_landing(
+    database: str, *, name: str = "lakemirror", registry: SchemaRegistry | None = None, **options: Any
+) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that publishes the messages of Debezium's topics, each exactly once.
 
     `database`: a folder, or an address as `Landing` takes it; `options`: its other arguments. `name`: of the capture.
+    `registry`: of the schemas of messages in Avro.
     The frames are those of Spark's source `kafka`. What is published, the offsets in the footers of the change files
     say: a batch that Spark repeats, and a new checkpoint, publish nothing twice. The rows of a batch are brought to the
     driver: bound them by `maxOffsetsPerTrigger`.
@@ -34,6 +39,7 @@ def debezium_to_landing(database: str, *, name: str = "lakemirror", **options: A
     batch: `capture-value`, `capture-taken`, `capture-no-key`, and what publishing raises.
     """
     landing = Landing(database, **options)
+    avro = None if registry is None else AvroMessages(registry)
 
     def publish(frame: DataFrame, _: int) -> None:
         rows = from_spark(frame.select(*COLUMNS)).read_all()
@@ -41,7 +47,7 @@ def debezium_to_landing(database: str, *, name: str = "lakemirror", **options: A
         failure: LakemirrorError | None = None
         for topic, messages in batches(_messages(in_order)):
             try:
-                TopicTable(landing, topic, name).publish(messages)
+                TopicTable(landing, topic, name, avro).publish(messages)
             except Exception as error:
                 failure = failure or coded(error, table=topic)
         if failure is not None:

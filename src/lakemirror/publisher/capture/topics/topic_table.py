@@ -21,6 +21,7 @@ from lakemirror.publisher.capture import envelope
 from lakemirror.publisher.capture.capture_position import FOOTER
 from lakemirror.publisher.capture.change_folding import UNSENT, TableShape, fold_events
 from lakemirror.publisher.capture.envelope import read_events
+from lakemirror.publisher.capture.topics.avro_messages import MAGIC, AvroMessages, BrokenMessage
 from lakemirror.publisher.capture.topics.connect_values import TopicColumn, columns_of, key_columns
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
@@ -51,13 +52,15 @@ class Message:
 class TopicTable:
     """One table that is published from one topic."""
 
-    def __init__(self, landing: Landing, topic: str, name: str) -> None:
-        """Reads how far the table is. `name`: of the capture. `capture-taken` if another one publishes to the folder;
-        `input-invalid` if the topic's name cannot be that of a table."""
+    def __init__(self, landing: Landing, topic: str, name: str, avro: AvroMessages | None = None) -> None:
+        """Reads how far the table is. `name`: of the capture. `avro` reads messages that are Avro; None: none is.
+
+        `capture-taken` if another one publishes to the folder; `input-invalid` if the topic's name cannot be that of a
+        table."""
         parts = topic.split(".")
         self.topic, self.name = topic, name
         self._table: LandingTable = landing.table(parts[-1], schema=parts[-2] if len(parts) > 2 else None)
-        self._landing = landing
+        self._landing, self._avro = landing, avro
         self._columns: dict[bytes, tuple[TopicColumn, ...]] = {}
         self._key: tuple[str, ...] | None = None
         self._number, self.offsets = self._read()
@@ -86,6 +89,8 @@ class TopicTable:
         value = message.value
         if value is None:
             return None
+        if value.startswith(MAGIC):
+            return self._split_avro(message, value)
         begin, mark, rest = value.partition(_PAYLOAD)
         schema, envelope_ = begin.removeprefix(_SCHEMA), rest[:-1]
         if schema in self._columns and rest.endswith(b"}"):
@@ -107,6 +112,21 @@ class TopicTable:
         if schema not in self._columns:
             self._columns[schema] = columns_of(known, str(self._table.name))
         return schema, envelope_
+
+    def _split_avro(self, message: Message, value: bytes) -> tuple[bytes, bytes]:
+        """The same of a message in Avro. `capture-registry-unavailable`."""
+        try:
+            known, schema, payload = self._reader(message).split(value)
+        except BrokenMessage as error:
+            raise self._broken(message, error) from error
+        if schema not in self._columns:
+            self._columns[schema] = columns_of(known, str(self._table.name))
+        return schema, payload
+
+    def _reader(self, message: Message) -> AvroMessages:
+        if self._avro is None:
+            raise self._failed(message, "it is in Avro", "Name the schema registry: --registry URL.")
+        return self._avro
 
     def _publish_run(self, columns: tuple[TopicColumn, ...], messages: list[Message]) -> int:
         if self._key is None:
@@ -157,9 +177,14 @@ class TopicTable:
         if self._table.keys:
             return tuple(self._table.keys)
         try:
-            keys = key_columns(message.key)
+            is_avro = message.key is not None and message.key.startswith(MAGIC)
+            keys = self._reader(message).fields(message.key or b"") if is_avro else key_columns(message.key)
+        except BrokenMessage as error:
+            raise self._broken(message, error) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise self._failed(message, "its key is no JSON", "Use Debezium's JSON converter for keys, too.") from error
+            raise self._failed(
+                message, "its key is no JSON", "Use the same converter for keys as for values."
+            ) from error
         named = self._table.name
         self._table = self._landing.table(named.table, keys=keys or None, schema=named.schema or None)
         return keys
@@ -214,6 +239,10 @@ class TopicTable:
     def _taken(self) -> LakemirrorError:
         message = f"{self._table.name}: another capture or publisher publishes to this table"
         return LakemirrorError("capture-taken", message, table=str(self._table.name))
+
+    def _broken(self, message: Message, error: BrokenMessage) -> TableError:
+        hint = "Use Confluent's Avro converter, and the registry that it writes to: --registry URL."
+        return self._failed(message, str(error), hint)
 
     def _failed(self, message: Message, why: str, hint: str) -> TableError:
         where = f"{self.topic}, partition {message.partition}, offset {message.offset}"
