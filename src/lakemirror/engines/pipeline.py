@@ -160,12 +160,13 @@ class Pipeline(ABC):
     def _with_others(
         self, own: Callable[[], RowResult], work: RowWork, shared: Shared, held: HeldChanges | None
     ) -> RowResult:
-        """`own`, and the same for the other targets: side by side if the changes are in memory. If one fails, the files
-        of all others are removed."""
+        """`own`, and the same for other targets: side by side if the changes are in memory. If one fails, none stays."""
         theirs: list[list[Action]] = [[] for _ in work.also]
-        acts = [own, *(partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True))]
+        acts: list[Callable[[], RowResult]] = [own]
+        acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
+        carried: Iterable[RowResult] = (map if held is None else self.each)(lambda act: act(), acts)
         try:
-            result, *others = (map if held is None else self.each)(lambda act: act(), acts)
+            result, *others = carried
         except BaseException:
             for other, its in zip(work.also, theirs, strict=True):
                 drop_written(other.target.path, its)
