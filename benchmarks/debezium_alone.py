@@ -17,7 +17,6 @@ def follow(into: Path, url: str, tables: Iterable[str]) -> None:
 
     from lakemirror.publisher.capture.debezium import DebeziumStream, Group, use_java
     from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
-    from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
     from lakemirror.spark_session.java import find
 
     use_java(find().home)
@@ -32,7 +31,7 @@ def follow(into: Path, url: str, tables: Iterable[str]) -> None:
             output.flush()
             return True
 
-        given = log.properties(EVENT_PROPERTIES, 5.0) | {"provide.transaction.metadata": "false"}
+        given = log.properties() | {"provide.transaction.metadata": "false"}
         stream = DebeziumStream(given, write)
         signal.signal(signal.SIGINT, lambda *_: os._exit(0))
         print("ready", flush=True)

@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
     "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
     "run-on-your-spark", "spark-streams", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot",
-    "recover", "coming-from-fabric", "see-what-happened",
+    "recover", "coming-from-fabric", "see-what-happened", "cuts",
 )))  # fmt: skip
 ELSEWHERE = {  # pages whose examples another test runs
     "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",

@@ -17,7 +17,7 @@ import pytest
 from tests.one_spark import OWN_SPARK
 
 WITH_A_JVM = 600
-"""Seconds for a test of a folder whose tests start Java, if it does not say otherwise: one start takes many."""
+"""Seconds for a test that uses Spark, if it does not say otherwise: one start takes many."""
 FULL = 3600
 """The same for a slow matrix, which `make test-full` alone runs."""
 TO_FAIL = 60
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("timeout") is None:
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.timeout(FULL))
-            elif item.nodeid.startswith(OWN_SPARK):
+            elif item.nodeid.startswith(OWN_SPARK) or "spark" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.timeout(WITH_A_JVM))
 
 

@@ -254,21 +254,21 @@ class MirroredDatabase:
         name = schema or folder.rpartition("/")[2]
         return register(spark, folder, readable_tables(folder), schema=name, catalog=catalog)
 
-    def pause(self, table: str) -> operations.Act:
+    def pause(self, table: str) -> operations.Outcome:
         """Stops every engine from applying the table's change files, until `resume`. Error: `table-unknown`."""
         from lakemirror.mirror import operations
 
         require_zone(self.storage)
         return operations.pause(self.storage, table)
 
-    def resume(self, table: str) -> operations.Act:
+    def resume(self, table: str) -> operations.Outcome:
         """Ends a pause. Error: `table-unknown`."""
         from lakemirror.mirror import operations
 
         require_zone(self.storage)
         return operations.resume(self.storage, table)
 
-    def resync(self, table: str, *, purge_deleted: bool = False) -> operations.Act:
+    def resync(self, table: str, *, purge_deleted: bool = False) -> operations.Outcome:
         """Makes the next pass build the table again from its applied files. `purge_deleted`: instead removes the rows
         that soft deletes keep, at once.
 
@@ -282,7 +282,7 @@ class MirroredDatabase:
             return operations.purge_deleted(self.storage, table, settings.default_schema, settings.tables)
         return operations.resync(self.storage, table, self.settings.default_schema)
 
-    def replay(self, table: str, file: str = "") -> operations.Act:
+    def replay(self, table: str, file: str = "") -> operations.Outcome:
         """Makes the next pass apply quarantined files in their order. `file`: one name; empty: all.
 
         Errors: `table-unknown`, `archive-incomplete`.
@@ -292,14 +292,14 @@ class MirroredDatabase:
         require_zone(self.storage)
         return operations.replay(self.storage, table, file, self.settings.default_schema, self.settings.tables)
 
-    def drop_history(self, table: str) -> operations.Act:
+    def drop_history(self, table: str) -> operations.Outcome:
         """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""
         from lakemirror.mirror import history_acts
 
         require_zone(self.storage)
         return history_acts.drop_history(self.storage, table, self.settings.default_schema)
 
-    def build_history(self, table: str) -> operations.Act:
+    def build_history(self, table: str) -> operations.Outcome:
         """Makes the history tables of a table again from its applied files, up to where the table is.
 
         Errors: `table-unknown`, `history-incomplete`, `concurrent-commit`.
@@ -309,7 +309,7 @@ class MirroredDatabase:
         require_zone(self.storage)
         return history_acts.build_history(self.storage, table, self.settings)
 
-    def restore(self, table: str) -> operations.Act:
+    def restore(self, table: str) -> operations.Outcome:
         """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""
         from lakemirror.mirror import operations
 

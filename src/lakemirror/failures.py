@@ -25,21 +25,21 @@ _lock = threading.Lock()
 _written: dict[str, Path] = {}  # what this process has logged already: a failure that repeats is logged once
 
 
-def coded(failure: BaseException, *, table: str | None = None, file: str | None = None) -> LakemirrorError:
+def coded(failure: BaseException, *, table: str | None = None) -> LakemirrorError:
     """The failure as a coded error. Writes the traceback of an `internal` one to the log."""
     if isinstance(failure, LakemirrorError):
         return failure
     if isinstance(failure, OSError) and failure.errno is not None:
         place = os.fsdecode(failure.filename) if isinstance(failure.filename, str | bytes) else ""
         reason = failure.strerror or str(failure)
-        return LakemirrorError("storage-unavailable", f"{place}: {reason}" if place else reason, table=table, file=file)
+        return LakemirrorError("storage-unavailable", f"{place}: {reason}" if place else reason, table=table)
     if isinstance(failure, MemoryError):
-        return LakemirrorError("memory-exhausted", "the process has no memory left", table=table, file=file)
+        return LakemirrorError("memory-exhausted", "the process has no memory left", table=table)
     lines = str(failure).strip().splitlines()
     sentence = f"{type(failure).__name__}: {lines[0][:300]}" if lines else type(failure).__name__
     path = record(failure)
     where = f"; the log is {path}" if path else "; no log could be written"
-    return LakemirrorError("internal", sentence + where, table=table, file=file)
+    return LakemirrorError("internal", sentence + where, table=table)
 
 
 def record(failure: BaseException) -> Path | None:

@@ -22,6 +22,7 @@ from tests.fault_proxy import LOST, FaultProxy, fault_proxy
 from tests.object_stores import StoreServer, moto
 from tests.postgres import Postgres
 
+from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
@@ -106,8 +107,9 @@ def follow(captured: Captured, seed: int, outage: Callable[[], None]) -> None:
             time.sleep(rng.uniform(0, 4))
             captured.end()
             change(connection, rng, 20)
+            followed = captured.said().count("following")
             captured.start("--cut", "1")
-        captured.wait(lambda: captured.said().count("following") == 3)
+        captured.wait(lambda: captured.said().count("following") > followed)
         change(connection, rng, 20)
         outage()
         before = captured.files("one")
@@ -215,5 +217,7 @@ def test_a_service(postgres_server: Postgres, tmp_path: Path) -> None:
             follow(captured, random.randrange(10**6), outage)
         finally:
             captured.close()
+        log_of_service = [each for each in MirroredDatabase(captured.db).log() if each.operation == "Capture"]
+        assert len(log_of_service) == 6, "four begins, and the ends of those that were not killed"
     secret = issued.client_secret.encode()
     assert secret not in log.read_bytes()

@@ -141,7 +141,7 @@ def test_tables_equal_a_mariadb_through_many_kills_and_restarts(tmp_path: Path, 
 def test_a_load_that_is_killed_begins_anew(captured: Captured) -> None:
     execute(captured.url, "insert into one select seq, seq, seq, repeat('x', 100) from seq_1_to_400000")
     rng = random.Random(7)
-    for _ in range(4):
+    for _ in range(20):
         captured.start()
         time.sleep(rng.uniform(0.3, 3))
         captured.end()

@@ -193,6 +193,54 @@ def test_a_row_that_is_read_again(captured: Captured) -> None:
 
 
 @pytest.mark.full
+def test_an_idle_database_keeps_no_log_back(captured: Captured, postgres_server: Postgres) -> None:
+    """Another database of the server is busy; messages in the log and tables of other schemas become nothing."""
+    url, slot = captured.url, CaptureOptions(captured.url).slot
+    execute(url, "create schema elsewhere", "create table elsewhere.t (id int primary key)")
+    captured.start("--tables", "public.*")
+    captured.wait(lambda: "following" in captured.said())
+    execute(url, "insert into elsewhere.t values (1)", "select pg_logical_emit_message(true, 'other', 'text')")
+    busy = "create table noise as select i, repeat('x', 500) from generate_series(1, 40000) i"
+    execute(postgres_server.database(), busy)
+    kept = f"select pg_current_wal_lsn() - confirmed_flush_lsn from pg_replication_slots where slot_name = '{slot}'"
+    assert int(execute(url, kept)[0][0]) > 20 << 20
+    captured.wait(lambda: int(execute(url, kept)[0][0]) < 2 << 20)
+    captured.end(signal.SIGTERM)
+    captured.finish("--tables", "public.*")
+    captured.assert_equal()
+    assert sorted(path.name for path in captured.folder("").parent.iterdir() if path.is_dir()) == [
+        "_cuts",
+        "public.schema",
+    ]
+
+
+@pytest.mark.full
+def test_values_that_are_too_large_for_the_stream(captured: Captured) -> None:
+    """A value of 48 MiB is streamed; one of 240 stops its table alone, also where the table's name is a strange one."""
+    url, name = captured.url, '"Large, and [odd]"'
+    execute(url, f"create table {name} (id int primary key, v bytea)")
+    captured.start()
+    captured.wait(lambda: "following" in captured.said())
+    large = "insert into {} values ({}, decode(repeat('ab', {} << 20), 'hex'))"
+    execute(url, large.format(name, 1, 48), "insert into two (id) values (1)")
+    captured.wait(lambda: captured.files("Large, and [odd]") == 2)
+    execute(url, large.format(name, 2, 240), "insert into two (id) values (2)", f"insert into {name} (id) values (3)")
+    captured.wait(lambda: "following 4 tables" in captured.said(), 180)
+    execute(url, "insert into two (id) values (3)")
+    captured.wait(lambda: captured.files("two") >= 3)
+    assert "Large, and [odd] stopped: capture-value" in captured.said()
+    assert '"stopped"' in captured.state("Large, and [odd]")
+    captured.end(signal.SIGTERM)
+    captured.finish()
+    captured.assert_equal()
+    execute(url, f"delete from {name} where id = 2")
+    captured.finish("--reload", "public.Large, and [odd]")
+    assert [(row["id"], row["v"] and len(row["v"])) for row in captured.found("Large, and [odd]")] == [
+        (1, 48 << 20), (3, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.full
 def test_one_capture_of_a_name_and_positions_that_are_lost(captured: Captured) -> None:
     execute(captured.url, "insert into one values (1, 'a', 1, 'l')")
     captured.start()

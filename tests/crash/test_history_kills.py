@@ -40,8 +40,8 @@ MET = [
     "apply.before-commit",
     "commit.before-checksum",
     "apply.after-commit",
-    "retire.before-move",
-    "retire.between-moves",
+    "archive.before-move",
+    "archive.between-moves",
 ]
 OF_COMMITS = ("apply.before-commit", "commit.before-checksum", "apply.after-commit", "history.after-commit")
 SOME = ((("scd2", "changes"), (2, 4)), (("changes",), (3,)))
@@ -149,7 +149,7 @@ def all_rows(database: Path) -> dict[str, list[str]]:
 
 
 IN_ORDER = [("history.after-commit", 1), ("history.after-commit", 2), ("apply.after-commit", 2),
-            ("apply.before-commit", 4), ("history.after-commit", 3), ("retire.before-move", 1)]  # fmt: skip
+            ("apply.before-commit", 4), ("history.after-commit", 3), ("archive.before-move", 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.full)])

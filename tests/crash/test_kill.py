@@ -138,7 +138,7 @@ def test_dying_at_every_named_place_does_no_harm(
     names = [name for name in failpoints.NAMES if name != "soft-deletes.before-commit"]  # in `test_failpoints.py`
     for turn, name in enumerate(n for n in names if by == "local" or n.startswith("apply.")):
         monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1" if name == "merge.before-commit" else "1000")
-        if name.startswith(("apply.", "commit.", "retire.")):
+        if name.startswith(("apply.", "commit.", "archive.")):
             for table in (TABLES[turn % 4], TABLES[(turn + 1) % 4]):
                 publisher.publish(table)
                 publisher.publish(table)
@@ -201,7 +201,11 @@ def _vanish(publisher: Publisher, table: str) -> None:
     MirroredDatabase(publisher.database).sync()
 
 
-def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9)) -> None:
+def _storm(
+    database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9),
+    between: tuple[float, float] = (0.05, 0.4),
+) -> None:  # fmt: skip
+    """`pause`: seconds from kill to kill; `between`: from file to file. Each file is a race of the two engines."""
     publisher = Publisher(database, seed)
     chance = random.Random(seed)
     engines = [command(database, "run"), command(database, "run")]
@@ -210,7 +214,7 @@ def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (
             until = time.monotonic() + chance.uniform(*pause)
             while time.monotonic() < until:
                 publisher.publish(chance.choice(TABLES))
-                time.sleep(chance.uniform(0.05, 0.4))
+                time.sleep(chance.uniform(*between))
             if kill < kills:
                 victim = chance.randrange(2)
                 engines[victim].kill()
@@ -237,7 +241,7 @@ def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (
 
 
 def test_two_engines_one_killed_again_and_again(tmp_path: Path) -> None:
-    _storm(tmp_path, kills=3, seed=5, pause=(0.7, 1.7))
+    _storm(tmp_path, kills=3, seed=5, pause=(1, 2), between=(0.02, 0.15))
 
 
 @pytest.mark.full

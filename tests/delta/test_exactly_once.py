@@ -138,7 +138,7 @@ def test_a_retire_never_moves_a_file_of_a_folder_made_again(spark: Any, tmp_path
         shutil.rmtree(folder(tmp_path, "t"))
         put(tmp_path, "t", 1, {"id": [100]})
 
-    assert meanwhile("retire.before-move", made_again) == []
+    assert meanwhile("archive.before-move", made_again) == []
     MirroredDatabase(tmp_path, spark=spark).sync()
     assert (folder(tmp_path, "t") / f"{1:020}.parquet").exists()
     MirroredDatabase(tmp_path, spark=spark).sync()

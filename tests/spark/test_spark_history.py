@@ -56,7 +56,7 @@ def story(options: dict[str, Any], *, partial: bool) -> Story:
     ("options", "partial"),
     [
         ({"history": TRACKED, "deletes": "soft"}, True),
-        ({"history": TRACKED, "deletes": "soft", "sequence": "n"}, False),
+        ({"history": TRACKED, "deletes": "soft", "sequence": "n"}, True),
         pytest.param({"history": ["scd2", "changes"]}, False, marks=pytest.mark.full),
         pytest.param({"history": TRACKED, "deletes": "ignore"}, True, marks=pytest.mark.full),
         pytest.param({"history": "scd2", "deletes": "soft"}, False, marks=pytest.mark.full),

@@ -46,7 +46,7 @@ def grown(table: str, last: int) -> None:
 def check(table: str, log: LogCache) -> Log:
     known = log.read()
     assert known is not None
-    expected, found = read_snapshot(table), read_snapshot(table, known=known)
+    expected, found = read_snapshot(table), read_snapshot(table, listed=known)
     assert expected is not None and found is not None
     assert (found.version, found.metadata) == (expected.version, expected.metadata)
     assert found.files.keys() == expected.files.keys()

@@ -55,7 +55,7 @@ def test_files_are_set_aside_together_and_only_as_they_were_listed(
     monkeypatch.setattr(ObjectStore, "put_new", beside_a_publisher)
     storage.delete(f"{TABLE}/{names[4]}")
     storage.store.requests.clear()
-    moved = [entry.name for entry, _ in storage.set_aside_all(moves)]
+    moved = [entry.name for entry, _ in storage.move_all_listed(moves)]
     assert moved == [names[0], names[2], names[3], names[5]]
     assert storage.store.requests["head"] == 0 and storage.store.requests["list"] == 1
     assert database.files(TABLE) == [
@@ -82,7 +82,7 @@ def test_files_of_a_folder_that_its_publisher_deletes_do_not_come_back_together(
         return entries(self, prefix, after)
 
     monkeypatch.setattr(ObjectStore, "entries", deleted_before)
-    assert list(storage.set_aside_all(moves)) == []
+    assert list(storage.move_all_listed(moves)) == []
     monkeypatch.setattr(ObjectStore, "entries", entries)
     assert database.files(TABLE) == []
 

@@ -327,8 +327,8 @@ def test_two_engines_that_set_one_file_aside_keep_it(
 ) -> None:
     storage, entry, target = listed_file(server, content)
     other_engine: list[bool] = []
-    after_the_copy(monkeypatch, lambda: other_engine.append(storage.set_aside(entry, target)))
-    assert storage.set_aside(entry, target)
+    after_the_copy(monkeypatch, lambda: other_engine.append(storage.move_listed(entry, target)))
+    assert storage.move_listed(entry, target)
     assert other_engine == [False]
     assert [each.path for each in storage.list("Files/LandingZone/orders").files] == [target]
     assert storage.read(target) == content
@@ -340,7 +340,7 @@ def test_a_file_of_a_folder_that_its_publisher_deletes_does_not_come_back(
 ) -> None:
     storage, entry, target = listed_file(server, content)
     after_the_copy(monkeypatch, lambda: storage.delete(entry.path))
-    assert not storage.set_aside(entry, target)
+    assert not storage.move_listed(entry, target)
     assert not storage.exists("Files/LandingZone/orders")
 
 
@@ -353,15 +353,15 @@ def test_a_file_that_was_put_again_is_not_set_aside_and_replaces_nothing(
     storage, entry, target = listed_file(server, content)
     storage.write(entry.path, again)
     storage.write(target, b"of the folder before")
-    assert not storage.set_aside(entry, target)
+    assert not storage.move_listed(entry, target)
     assert storage.read(target) == b"of the folder before"
     assert storage.read(entry.path) == again
     storage.delete(target)
-    assert not storage.set_aside(entry, target)
+    assert not storage.move_listed(entry, target)
     assert not storage.exists(target)
     storage.write(entry.path, content)
     after_the_copy(monkeypatch, lambda: storage.write(entry.path, again))
-    assert not storage.set_aside(entry, target)
+    assert not storage.move_listed(entry, target)
     assert not storage.exists(target)
     assert storage.read(entry.path) == again
 

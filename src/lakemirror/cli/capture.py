@@ -54,7 +54,7 @@ class Source:
         str,
         typer.Option(
             "--from",
-            help="postgresql://…, mariadb://… or mysql://USER@HOST/DATABASE; or kafka://HOST:9092/PATTERN.",
+            help="postgresql, mariadb, mysql or sqlserver://USER@HOST/DATABASE; or kafka://HOST:9092/PATTERN.",
             metavar="URL",
         ),
     ]
@@ -73,7 +73,8 @@ class Source:
     ] = None
     flat: Annotated[bool, typer.Option("--flat", help="Folders without their schema.")] = False
     password_file: Annotated[
-        Path | None, typer.Option(help="A file that holds the password. Else: PGPASSWORD, .pgpass; MYSQL_PWD.")
+        Path | None,
+        typer.Option(help="A file that holds the password. Else: PGPASSWORD, .pgpass; MYSQL_PWD; SQLCMDPASSWORD."),
     ] = None
 
 
@@ -149,6 +150,8 @@ def follow(
 
     Example: lakemirror capture shop --from mariadb://shop@db/shop
 
+    Example: lakemirror capture shop --from sqlserver://shop@db/shop
+
     Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():
@@ -160,7 +163,7 @@ def follow(
         _follow_topics(database, source, topics, once=work.once)
         return
     options = options_of(source, values)
-    _prepare_java(options)
+    prepare_java(options)
     landing = Landing(database)
     with progress_bars() as show:
         running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
@@ -172,16 +175,24 @@ def follow(
 
 @contextmanager
 def _recorded(database: str, name: str) -> Iterator[None]:
-    """Logs the begin of a capture, and its end with the error that ended it, where the database is within reach."""
+    """Logs the begin of a capture, and its end with the error that ended it; of a service, through its landing zone."""
     from lakemirror.executions.execution import CAPTURE, Execution, without_credentials
     from lakemirror.executions.execution_log import record_once
+    from lakemirror.executions.published_executions import PUBLISHED, publish_execution
+    from lakemirror.publisher import Landing
 
     begun, code, message = time.monotonic(), "", ""
 
     def record(seconds: float) -> None:
+        ended = Execution(round(time.time(), 3), CAPTURE, "", name, round(seconds, 3), error_code=code)
+        ended = ended._replace(error_message=without_credentials(message))
         if not database.startswith(("https://", "http://")):
-            ended = Execution(round(time.time(), 3), CAPTURE, "", name, round(seconds, 3), error_code=code)
-            record_once(database, ended._replace(error_message=without_credentials(message)))
+            record_once(database, ended)
+            return
+        try:
+            publish_execution(Landing(database).folder(PUBLISHED), ended)
+        except (LakemirrorError, OSError) as error:
+            typer.echo(f"not logged: {error}", err=True)
 
     record(0.0)
     try:
@@ -193,11 +204,11 @@ def _recorded(database: str, name: str) -> Iterator[None]:
         record(time.monotonic() - begun)
 
 
-def _prepare_java(options: CaptureOptions) -> None:
-    """Finds Java, where the stream of the source needs it."""
+def prepare_java(options: CaptureOptions, *, streams: bool = True) -> None:
+    """Finds Java, where the source needs it. `streams`: not for questions alone."""
     from lakemirror.publisher.capture.source_kinds import needs_java
 
-    if needs_java(options):
+    if needs_java(options, streams=streams):
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.capture import Source, app, options_of
+from lakemirror.cli.capture import Source, app, options_of, prepare_java
 from lakemirror.cli.options import Json, StorageOptions, with_groups
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
@@ -37,7 +37,9 @@ def check(
     from lakemirror.cli.capture import Values
     from lakemirror.publisher.capture import source_kinds
 
-    found = source_kinds.check(options_of(source, Values(insert_only=insert_only)))
+    options = options_of(source, Values(insert_only=insert_only))
+    prepare_java(options, streams=False)
+    found = source_kinds.check(options)
     if as_json:
         print(json.dumps([vars(need) for need in found], indent=1))
     else:
@@ -78,7 +80,8 @@ def status(
             hint="Begin one: `lakemirror capture DB --from URL`.",
         )
     if source:
-        found = capture_status(landing, source_view(landing, CaptureOptions(source)))
+        prepare_java(options := CaptureOptions(source), streams=False)
+        found = capture_status(landing, source_view(landing, options))
     assert found is not None
     print(json.dumps(found, indent=1) if as_json else _text(found))
     if found["walStatus"] in ("lost", "gone") or any(each["phase"] == "stopped" for each in found["tables"]):

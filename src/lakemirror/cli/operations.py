@@ -13,7 +13,7 @@ from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from lakemirror.api import MirroredDatabase
-    from lakemirror.mirror.operations import Act
+    from lakemirror.mirror.operations import Outcome
     from lakemirror.storage import Place
 
 Table = Annotated[str, typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.")]
@@ -81,7 +81,7 @@ def restore(database: Database, table: Table, storage: StorageOptions = None) ->
     _act(database, lambda opened: opened.restore(table))
 
 
-def _act(database: Place, act: Callable[[MirroredDatabase], Act]) -> None:
+def _act(database: Place, act: Callable[[MirroredDatabase], Outcome]) -> None:
     from lakemirror.api import MirroredDatabase
 
     if not database.is_dir():

@@ -163,11 +163,11 @@ def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
     """
     versions = sorted(ages, reverse=True)
     ranges = [int(math.log(max(ages[version], _YOUNG) / _YOUNG, _GROWTH)) for version in versions]
-    last_of_range = [ranges[place] != ranges[place + 1] for place in range(len(ranges) - 1)] + [True]
+    last_of_range = [ranges[index] != ranges[index + 1] for index in range(len(ranges) - 1)] + [True]
     return [
         version
-        for place, version in enumerate(versions)
-        if place >= _NEWEST and ages[version] > _YOUNG and not last_of_range[place] and version >= protected
+        for index, version in enumerate(versions)
+        if index >= _NEWEST and ages[version] > _YOUNG and not last_of_range[index] and version >= protected
     ]
 
 

@@ -167,7 +167,11 @@ def _checksum_of(snapshot: Snapshot, path: Place) -> dict[str, Any] | None:
     own = written_here(path)
     for file in (own, path) if own is not None else (path,):
         found: dict[str, Any] = json.loads(file.read_bytes())
-        if _belongs(found, snapshot):
+        if (
+            found.get("txnId") == newest_info(snapshot).get("txnId")
+            and _without_nulls(found["metadata"]) == _without_nulls(snapshot.metadata.value)
+            and Protocol.from_action(found["protocol"]) == snapshot.protocol
+        ):
             return found
     return None
 
@@ -175,11 +179,3 @@ def _checksum_of(snapshot: Snapshot, path: Place) -> dict[str, Any] | None:
 def _without_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Other writers' commits have fields that are null. A checkpoint of the same state does not."""
     return {name: value for name, value in metadata.items() if value is not None}
-
-
-def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
-    return (
-        checksum.get("txnId") == newest_info(snapshot).get("txnId")
-        and _without_nulls(checksum["metadata"]) == _without_nulls(snapshot.metadata.value)
-        and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
-    )

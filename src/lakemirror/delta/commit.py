@@ -244,8 +244,8 @@ def _write_checkpoint(
     """Writes the checkpoint of the version after `before`, and cleans up the log. Returns None if that failed: then
     readers only read more commits."""
     try:
-        known = before.log.with_commits_to(version) if before is not None else None
-        snapshot = read_snapshot(root, version, known)
+        after = before.log.with_commits_to(version) if before is not None else None
+        snapshot = read_snapshot(root, version, after)
         if snapshot is not None:
             write_checkpoint(snapshot, durable=durability == POWER)
             keep_log_short(snapshot, oldest_kept)

@@ -81,18 +81,6 @@ def with_duties(
     `before`: the `commitInfo` of `snapshot`'s version. `now`: milliseconds since the epoch. Error: `table-unreadable`
     if the table has row tracking and a new file does not state its number of rows.
     """
-    features, configuration = _after(actions, snapshot)
-    found = [dict(action) for action in actions]
-    if "rowTracking" in features:
-        found = _with_row_ids(found, snapshot)
-    if configuration.get("delta.enableInCommitTimestamps", "").lower() == "true":
-        last = int((before or {}).get(IN_COMMIT) or (before or {}).get("timestamp") or 0)
-        found = _with_timestamp(found, max(now, last + 1))
-    return found
-
-
-def _after(actions: Sequence[Action], snapshot: Snapshot | None) -> tuple[frozenset[str], Mapping[str, str]]:
-    """The table's features and properties after these actions are committed."""
     protocol = snapshot.protocol if snapshot else Protocol(1, 2)
     configuration: Mapping[str, str] = snapshot.metadata.configuration if snapshot else {}
     for action in actions:
@@ -100,7 +88,14 @@ def _after(actions: Sequence[Action], snapshot: Snapshot | None) -> tuple[frozen
             protocol = Protocol.from_action(action["protocol"])
         elif "metaData" in action:
             configuration = action["metaData"].get("configuration") or {}
-    return features_of(protocol), configuration
+    features = features_of(protocol)
+    found = [dict(action) for action in actions]
+    if "rowTracking" in features:
+        found = _with_row_ids(found, snapshot)
+    if configuration.get("delta.enableInCommitTimestamps", "").lower() == "true":
+        last = int((before or {}).get(IN_COMMIT) or (before or {}).get("timestamp") or 0)
+        found = _with_timestamp(found, max(now, last + 1))
+    return found
 
 
 def _with_timestamp(actions: list[Action], moment: int) -> list[Action]:

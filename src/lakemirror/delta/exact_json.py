@@ -49,25 +49,19 @@ def replaced(given: str, name: str, value: Any) -> str:
 
     All other characters stay the same. ValueError if `given` is no JSON object.
     """
-    spans = _spans(given)
-    if name in spans:
-        begin, end = spans[name]
-        return given[:begin] + text(value) + given[end:]
-    end = given.rindex("}")
-    return f"{given[:end]}{',' if spans else ''}{text(name)}:{text(value)}{given[end:]}"
-
-
-def _spans(given: str) -> dict[str, tuple[int, int]]:
-    """The begin and end of each field's value in the text of a JSON object."""
     read(given)  # ValueError if it is no JSON object
-    spans = {}
+    spans: dict[str, tuple[int, int]] = {}  # of each field's value
     field = _FIELD.match(given)
     while field is not None:
         begin = field.end()
         _, end = _DECODER.raw_decode(given, begin)
         spans[json.loads(field[1])] = (begin, end)
         field = _FIELD.match(given, end)
-    return spans
+    if name in spans:
+        begin, end = spans[name]
+        return given[:begin] + text(value) + given[end:]
+    end = given.rindex("}")
+    return f"{given[:end]}{',' if spans else ''}{text(name)}:{text(value)}{given[end:]}"
 
 
 def _no_json(name: str) -> Any:

@@ -10,7 +10,7 @@ The state is replayed from checkpoints and commits (Delta protocol, "Action Reco
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -182,10 +182,10 @@ class Snapshot:
         return found
 
 
-def read_snapshot(table: str | Place, version: int | None = None, known: Log | None = None) -> Snapshot | None:
+def read_snapshot(table: str | Place, version: int | None = None, listed: Log | None = None) -> Snapshot | None:
     """The table's state at a version (None: the newest). Returns None if there is no Delta table.
 
-    `known`: the log, or its end, as it was listed before; it is listed again only if a file of it is gone, or an older
+    `listed`: the log, or its end, as it was listed before; it is listed again only if a file of it is gone, or an older
     one is needed.
 
     Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
@@ -193,7 +193,7 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     """
     folder = place(table)
     for attempt in range(_ATTEMPTS):
-        log = known if known is not None and not attempt else list_log(folder)
+        log = listed if listed is not None and not attempt else list_log(folder)
         if log is None or log.version < 0:
             return None
         try:
@@ -207,30 +207,25 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     raise AssertionError
 
 
-def latest_commits(
-    table: str | Place, newest_first: bool = True, known: Log | None = None
-) -> Iterator[tuple[int, list[Action]]]:
-    """The versions and actions of the log's commits. Each commit is read when the iterator reaches it. `known`: as in
-    `read_snapshot`."""
-    log = known if known is not None else list_log(place(table))
-    for number in sorted(log.commits if log else (), reverse=newest_first):
+def latest_commits(table: str | Place, listed: Log | None = None) -> Iterator[tuple[int, Commit]]:
+    """The versions and actions of the log's commits, newest first. Each is read when the iterator reaches it.
+
+    `listed`: as in `read_snapshot`.
+    """
+    log = listed if listed is not None else list_log(place(table))
+    for number in sorted(log.commits if log else (), reverse=True):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]
         except FileNotFoundError:  # deleted since the listing, and so are all older commits
-            if newest_first:
-                return
+            return
 
 
-def read_commit(path: Place) -> list[Action]:
+def read_commit(path: Place) -> Commit:
     """The actions of one commit file, without fields that are null. An empty file is an empty commit.
 
     Callers must not change the actions: they are shared (`parsed_log.py`). Error `table-unreadable`: a line is
     incomplete, or is no action as the protocol defines it.
     """
-    return list(_commit(path))
-
-
-def _commit(path: Place) -> Commit:
     data = path.read_bytes()
     commit = LATELY_PARSED.actions(path, "", data, lambda: _parsed(path, data))
     assert isinstance(commit, Commit)
@@ -292,10 +287,15 @@ def _replay(table: Place, log: Log, version: int) -> Snapshot:
 
 
 def _state_at(
-    table: Place, log: Log, version: int, checkpoint: Checkpoint | None, state: list[Action], inline: list[Action]
+    table: Place,
+    log: Log,
+    version: int,
+    checkpoint: Checkpoint | None,
+    state: Sequence[Action],
+    inline: Sequence[Action],
 ) -> Snapshot:
     first = checkpoint.version + 1 if checkpoint else 0
-    tail = tuple((n, _commit(log.commits[n])) for n in range(first, version + 1))
+    tail = tuple((n, read_commit(log.commits[n])) for n in range(first, version + 1))
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
     transactions: dict[str, Transaction] = {}
@@ -330,14 +330,13 @@ def _state_at(
     )
 
 
-def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action]]:
+def _checkpoint_state(checkpoint: Checkpoint) -> tuple[Sequence[Action], Sequence[Action]]:
     """The actions of a checkpoint other than file actions, and the file actions in its JSON top-level file."""
     if checkpoint.files[0].name.endswith(".json"):
         actions = read_commit(checkpoint.files[0])
         return actions, [a for a in actions if "add" in a or "remove" in a]
     small = ["protocol", "metaData", "txn", "domainMetadata"]
-    actions = [a for part in checkpoint.files for a in actions_in(part, small)]
-    return actions, []
+    return [a for part in checkpoint.files for a in actions_in(part, small)], ()
 
 
 def _checkpoint_files(log: Place, checkpoint: Checkpoint | None, kind: str) -> Iterator[Action]:

@@ -33,7 +33,7 @@ def least_and_most(values: pa.Array) -> tuple[Any, Any]:
         found = pc.min_max(values)
         return found["min"].as_py(), found["max"].as_py()
     is_long = pc.greater(pc.fill_null(pc.binary_length(values), 0), LONG)
-    ends = [_beginning(values, place) for place in np.flatnonzero(np.asarray(is_long)).tolist()]
+    ends = [_beginning(values, index) for index in np.flatnonzero(np.asarray(is_long)).tolist()]
     others = pc.min_max(values.filter(pc.invert(is_long)))
     ends += [other.as_py() for other in (others["min"], others["max"]) if other.is_valid]
     return min(ends), max(ends)
@@ -55,10 +55,10 @@ def has_long(values: pa.Array) -> bool:
     return bool((pc.max(pc.binary_length(values)).as_py() or 0) > LONG)
 
 
-def _beginning(values: pa.Array, place: int) -> str | bytes:
-    """The beginning of the long value at a place, without a copy of all of it."""
+def _beginning(values: pa.Array, index: int) -> str | bytes:
+    """The beginning of the long value at an index, without a copy of all of it."""
     _, offsets, content = values.buffers()
-    begin = int(np.frombuffer(offsets, np.int32)[values.offset + place])
+    begin = int(np.frombuffer(offsets, np.int32)[values.offset + index])
     data: bytes = content[begin : begin + 4 * KEPT].to_pybytes()
     if pa.types.is_binary(values.type):
         return data[:KEPT]

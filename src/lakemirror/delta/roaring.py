@@ -51,9 +51,9 @@ def _values(data: bytes, at: int) -> tuple[list[np.ndarray], int]:
     if not len(runs) or count >= _NO_OFFSETS_BELOW:
         at += 4 * count
     found = []
-    for place in range(count):
-        high, size = int(heads[2 * place]) << 16, int(heads[2 * place + 1]) + 1
-        if len(runs) and runs[place]:
+    for index in range(count):
+        high, size = int(heads[2 * index]) << 16, int(heads[2 * index + 1]) + 1
+        if len(runs) and runs[index]:
             (number,) = struct.unpack_from("<H", data, at)
             pairs = _array(data, at + 2, 2 * number, "<u2").astype(np.int64)
             firsts, lengths = pairs[::2], pairs[1::2] + 1

@@ -181,7 +181,7 @@ class Tally:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds the rows of a batch. ArrowException if a string is not UTF-8."""
-        held = {name: place for place, name in enumerate(batch.schema.names)}
+        held = {name: index for index, name in enumerate(batch.schema.names)}
         self.rows += batch.num_rows
         for column in self._columns:
             if column.name not in held:
@@ -250,8 +250,8 @@ class Tally:
         if group.num_rows != self.rows:
             raise ValueError(f"{self.rows} rows in row group {index}, but the footer says {group.num_rows}")
         types = {column.name: column.type for column in self._columns}
-        for place in range(group.num_columns):
-            chunk = group.column(place)
+        for number in range(group.num_columns):
+            chunk = group.column(number)
             name, told = chunk.path_in_schema, chunk.statistics
             if name not in self.nulls:
                 continue

@@ -4,7 +4,8 @@
     killed in between: the next process that carries finds the lines, and in the table how many of them it has
 
 On a disk the spool is beside the status. A store has no file that lines can be added to: its spool is in the cache
-folder of this machine. An apply waits for no commit here, and no failure reaches it.
+folder of this machine. What is published through a service comes in the landing zone (`published_executions`). An apply
+waits for no commit here, and no failure reaches it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lakemirror.executions.execution import (
     parse_line,
 )
 from lakemirror.executions.executions_table import EXECUTIONS, append, carried, read, rows_of
+from lakemirror.executions.published_executions import published_executions
 from lakemirror.executions.telemetry import configured
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
@@ -54,7 +56,7 @@ class ExecutionLog:
         self._told = configured(storage.uri())
         self._days = settings.executions_days
         self._durability = settings.durability
-        self._folder = spool_folder(storage, settings)
+        self._storage, self._folder = storage, spool_folder(storage, settings)
         self._table = storage.uri(EXECUTIONS)
         self._at_end = storage.capabilities.waits  # the spool is not where the database is
         self._spool: SpoolFile | None = None
@@ -150,6 +152,8 @@ class ExecutionLog:
                     self._carry(own)
                 for left in self._folder.left():
                     self._carry(left)
+                for spool, first, found in published_executions(self._storage):
+                    append(self._table, spool, first, found, days=self._days, durability=self._durability)
                 self._said = ""
             except Exception as failure:
                 self._oldest = time.time()  # tried again as late as others
@@ -238,12 +242,16 @@ def read_both(
 
     `columns`: as of `executions_table.read`. LakemirrorError where the table cannot be read.
     """
-    spooled = spool_folder(storage, settings).read_all()  # before the table: a line is in one of them at least
+    spooled = [  # before the table: a line is in one of them at least
+        *((spool, first, list(map(parse_line, lines)))
+          for spool, first, lines in spool_folder(storage, settings).read_all()),
+        *published_executions(storage),
+    ]  # fmt: skip
     rows, snapshot = read(storage.uri(EXECUTIONS), since, columns)
     found = []
     for spool, first, lines in spooled:
         new = lines[max(0, carried(snapshot, spool) - first + 1) :] if snapshot is not None else lines
-        found += [each for each in map(parse_line, new) if each is not None and each.ended >= since]
+        found += [each for each in new if each is not None and each.ended >= since]
     return rows, found
 
 

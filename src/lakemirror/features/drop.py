@@ -183,9 +183,9 @@ def _drop_truncating(drop: _Drop, step: Step) -> None:
     """Cuts the history so that none of it uses these features, then writes the protocol without them."""
     snapshot, wish = existing(drop.table), drop.wish
     wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
-    place = cut(snapshot, step.features, wait)
+    cut_at = cut(snapshot, step.features, wait)
     oldest = min(snapshot.log.commits, default=snapshot.version)
-    truncate(drop.table, place.checkpoint if place.checkpoint is not None else oldest, wait, drop.now())
+    truncate(drop.table, cut_at.checkpoint if cut_at.checkpoint is not None else oldest, wait, drop.now())
     drop.at("after cut")
     commit(drop.table, lambda s: cleaning.lowered(s, step.features, truncate=True, as_numbers=wish.as_numbers))
 

@@ -269,13 +269,13 @@ def _truncating_steps(snapshot: Snapshot, history: tuple[str, ...], wish: Wish, 
         yield Step("clean-checkpoint", f"set {CLEAN_ONCE}", history)
         yield Step("truncate-drop", title, history, earliest=_next_minute(now + wait))
         return
-    place = cut(snapshot, history, wait)
-    if place.checkpoint is None and place.ready is not None:
+    cut_at = cut(snapshot, history, wait)
+    if cut_at.checkpoint is None and cut_at.ready is not None:
         yield Step("clean-checkpoint", f"set {CLEAN_ONCE}", history)
-        place = replace(
-            place, ready=_next_minute(now + wait)
+        cut_at = replace(
+            cut_at, ready=_next_minute(now + wait)
         )  # the history before this checkpoint includes today's commits
-    yield Step("truncate-drop", title, history, earliest=place.ready)
+    yield Step("truncate-drop", title, history, earliest=cut_at.ready)
 
 
 def _next_minute(moment: datetime) -> datetime:

@@ -96,16 +96,16 @@ class KeyFile:
             if state_of(os.fstat(file)) != self.state:
                 raise Replaced(str(self._path))
             rows = zip(*(column.tolist() for column in columns), strict=True)
-            for place, (bucket, begin, size, salt, checksum) in enumerate(rows):
+            for index, (bucket, begin, size, salt, checksum) in enumerate(rows):
                 if bucket != before:
                     part, before = pread(file, size, begin), bucket
                     if len(part) != size or crc32(part, salt) != checksum:
                         raise Damaged(f"the bucket at byte {begin} is damaged")
-                start = first[8 * place : 8 * place + whole]
+                start = first[8 * index : 8 * index + whole]
                 at = part.find(start)
                 while at >= 0:
                     if at % entry == 0:
-                        places.append(place)
+                        places.append(index)
                         found.append(part[at : at + entry])
                     at = part.find(start, at + 1)
         finally:

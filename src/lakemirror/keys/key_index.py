@@ -106,7 +106,7 @@ class KeyIndex:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         result: list[np.ndarray | None] = [None] * len(adds)
         keys = wanted.keys.num_rows
-        asked = [(place, add) for place, add in enumerate(adds) if self.is_asked(add, keys)]
+        asked = [(index, add) for index, add in enumerate(adds) if self.is_asked(add, keys)]
         left = list(self._indexed(asked, target)) if asked else []
         for _ in range(2):  # another engine may replace an index while it is searched
             left = self._search(left, target, wanted, each, result) if left else []

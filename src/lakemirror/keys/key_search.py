@@ -32,24 +32,24 @@ def rows_in(
     result: list[np.ndarray | Unusable | None] = []
     most: list[int] = []  # rows of each file
     near: dict[int, list[_Near]] = defaultdict(list)  # by the words of a key
-    for place, file in enumerate(files):
+    for index, file in enumerate(files):
         result.append(None)
         most.append(0 if file is None else file.rows)
         if file is None:
             continue
-        result[place] = np.zeros(0, np.int64)
+        result[index] = np.zeros(0, np.int64)
         keys = file.passing(wanted(file.layout))
         if len(keys):
             try:
                 which, entries = file.entries(keys)
             except (Damaged, Replaced, OSError) as error:
-                result[place] = error
+                result[index] = error
             else:
-                near[keys.shape[1]].append(_Near(place, file.shift, keys[which], entries))
+                near[keys.shape[1]].append(_Near(index, file.shift, keys[which], entries))
     found = np.concatenate([np.zeros((0, 2), np.int64), *(_compared(each) for each in near.values())])
-    for place, rows in enumerate(_by_file(found, len(result))):
+    for index, rows in enumerate(_by_file(found, len(result))):
         if len(rows):
-            result[place] = rows if rows[-1] < most[place] else Damaged("a row number is out of bounds")
+            result[index] = rows if rows[-1] < most[index] else Damaged("a row number is out of bounds")
     return result
 
 

@@ -47,7 +47,7 @@ def key_codes(keys: pa.Table) -> np.ndarray:
         return dense
     all_before: pa.Array | None = None
     for column in keys.columns:
-        encoded = _combined(column).dictionary_encode(null_encoding="encode")
+        encoded = combined(column).dictionary_encode(null_encoding="encode")
         code = encoded.indices.cast(pa.int64())
         if all_before is not None:
             both = pc.add(pc.multiply(all_before, max(1, len(encoded.dictionary))), code)
@@ -90,7 +90,7 @@ def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
         or not len(column)
     ):
         return None
-    values = np.asarray(_combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
+    values = np.asarray(combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
     low, high = int(values.min()), int(values.max())
     if not are_dense(high - low, len(values)):
         return None
@@ -108,7 +108,8 @@ def whole_numbers(values: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
 
 
-def _combined(column: pa.ChunkedArray) -> pa.Array:
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array; without a copy where it is one already."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.data_rows import constant
 from lakemirror.keys.key_file import KeysOfLayout
 from lakemirror.keys.key_layout import KeyLayout, encode
-from lakemirror.keys.key_values import are_dense, comparable, comparable_column, key_codes, whole_numbers
+from lakemirror.keys.key_values import are_dense, combined, comparable, comparable_column, key_codes, whole_numbers
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
@@ -125,7 +125,7 @@ class WantedColumn:
             return value in self.texts
         wanted = pa.array([constant(value, self.values.type).as_py()], self.values.type)
         mine = comparable_column(self.values)
-        return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=_one(mine))[0].as_py())
+        return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=combined(mine))[0].as_py())
 
     def may_be_between(self, low: Any, high: Any, nulls: bool) -> bool:
         """False if no wanted value can be within these bounds. A bound of None is unknown."""
@@ -167,7 +167,7 @@ def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
     """Positions (int64, ascending) of the rows whose key is among `keys`; both in the form of `comparable`."""
     inside = None
     for name in keys.column_names:
-        one = pc.is_in(rows[name], value_set=_one(keys[name].cast(rows[name].type)))
+        one = pc.is_in(rows[name], value_set=combined(keys[name].cast(rows[name].type)))
         inside = one if inside is None else pc.and_(inside, one)
     if inside is None:
         return np.zeros(0, np.int64)
@@ -192,7 +192,7 @@ def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
         values = values.cast(pa.int32())
     elif pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
-    return np.asarray(_one(values))
+    return np.asarray(combined(values))
 
 
 def number(value: Any) -> int:
@@ -233,7 +233,3 @@ def _raw_bound(value: Any) -> Any:
     if isinstance(value, bytes | decimal.Decimal):
         return value
     raise ValueError(value)
-
-
-def _one(values: pa.ChunkedArray) -> pa.Array:
-    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()

@@ -37,7 +37,7 @@ QUARANTINABLE = frozenset(
 )
 
 
-def leftovers(files: TableFiles, applied: AppliedFiles) -> list[Entry]:
+def to_archive(files: TableFiles, applied: AppliedFiles) -> list[Entry]:
     """The applied files that are still in the table folder, in their order, without the newest.
 
     The newest stays so that a publisher can find the next number: of the folder, or of each partition.
@@ -64,15 +64,15 @@ def archive(
     `goes_on` is asked before each move: after False, no other file is moved.
     """
     moved: list[tuple[str, str]] = []
-    left = leftovers(files, applied)
+    left = to_archive(files, applied)
     if not left:
         return moved
     with storage.holding_folders():
         still_left = takewhile(lambda _: goes_on(), left)
-        moves = ((entry, _free_place(storage, files.folder, entry, PROCESSED)) for entry in still_left)
-        for entry, target in storage.set_aside_all(moves):
+        moves = ((entry, _free_path(storage, files.folder, entry, PROCESSED)) for entry in still_left)
+        for entry, target in storage.move_all_listed(moves):
             moved.append((entry.path, target))
-            failpoints.reach("retire.between-moves")
+            failpoints.reach("archive.between-moves")
     return moved
 
 
@@ -98,7 +98,7 @@ def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: Lakem
     that its publisher is deleting must not be made again.
     """
     try:
-        target = _free_place(storage, folder, entry, QUARANTINED)
+        target = _free_path(storage, folder, entry, QUARANTINED)
     except LakemirrorError:  # a link in the place of `_QuarantinedFiles`
         return None
     if not _move(storage, entry, target):
@@ -134,15 +134,15 @@ def purge(storage: Storage, folder: TableFolder, retention_days: float, now: flo
     return purged
 
 
-def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str) -> str:
+def _free_path(storage: Storage, folder: TableFolder, entry: Entry, aside: str) -> str:
     home = folder.name.folder
     listed = {each.path for each in (*folder.processed, *folder.quarantined)}
     return storage.free_name(f"{home}/{aside}{entry.path[len(home) :]}", listed)
 
 
 def _move(storage: Storage, entry: Entry, target: str) -> bool:
-    """True once the applied file has been moved and given the time of its move (`Storage.set_aside`)."""
+    """True once the applied file has been moved and given the time of its move (`Storage.move_listed`)."""
     try:
-        return storage.set_aside(entry, target)
+        return storage.move_listed(entry, target)
     except (OSError, LakemirrorError):
         return False

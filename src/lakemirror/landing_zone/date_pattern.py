@@ -125,9 +125,9 @@ def _year(found: dict[str, pa.Array]) -> pa.Array:
 def _month(found: dict[str, pa.Array]) -> pa.Array:
     month = found["month"]
     names = pa.array([name[:3] for name in _MONTHS])
-    place = pc.index_in(pc.utf8_slice_codeunits(pc.ascii_lower(month), 0, 3), value_set=names)
-    number = pc.add(place, 1).cast(pa.string())
-    return _two(pc.if_else(pc.is_valid(place), number, month))
+    index = pc.index_in(pc.utf8_slice_codeunits(pc.ascii_lower(month), 0, 3), value_set=names)
+    number = pc.add(index, 1).cast(pa.string())
+    return _two(pc.if_else(pc.is_valid(index), number, month))
 
 
 def _hour(found: dict[str, pa.Array]) -> pa.Array | pa.Scalar:

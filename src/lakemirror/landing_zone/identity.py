@@ -108,12 +108,12 @@ def decide(content: bytes | None, files: TableFiles, applied: AppliedSoFar | Non
     A marker that does not parse counts as none.
     """
     folder = files.folder
-    place = marker_place(folder.name)
+    path = path_in_zone(folder.name)
     marker = None if content is None else parse_marker(content)
-    if marker is not None and marker.folder != place:
-        if applied is not None and _came_back(marker, place, files, applied):
-            return Identity("known", Marker(applied.identity, place), True)
-        renamed = Marker(_derived(marker.id, place, applied), place, renamed_from=marker.folder)
+    if marker is not None and marker.folder != path:
+        if applied is not None and _came_back(marker, path, files, applied):
+            return Identity("known", Marker(applied.identity, path), True)
+        renamed = Marker(_derived(marker.id, path, applied), path, renamed_from=marker.folder)
         return Identity("renamed", renamed, True, _renamed_warning(renamed, files))
     if marker is not None:
         if applied is None or applied.identity == marker.id:
@@ -122,13 +122,13 @@ def decide(content: bytes | None, files: TableFiles, applied: AppliedSoFar | Non
         # marked again by an engine that has not replaced the table yet
         return Identity("recreated", marker, warning=_renamed_warning(marker, files))
     if content is not None:
-        new_id = _derived(hashlib.sha256(content).hexdigest(), place, applied)
+        new_id = _derived(hashlib.sha256(content).hexdigest(), path, applied)
     if applied is None:
-        return Identity("new", Marker(new_id, place), True)
+        return Identity("new", Marker(new_id, path), True)
     if _is_recreated(files, applied):
-        return Identity("recreated", Marker(new_id, place), True)
+        return Identity("recreated", Marker(new_id, path), True)
     message = f"{MARKER} was missing; it was written again, and the table goes on after number {applied.number}"
-    return Identity("marker-lost", Marker(applied.identity, place), True, _warned("marker-lost", message, folder))
+    return Identity("marker-lost", Marker(applied.identity, path), True, _warned("marker-lost", message, folder))
 
 
 def identify(
@@ -160,7 +160,7 @@ def identify(
     raise LakemirrorError("concurrent-commit", f"{home} changed while it was looked at")
 
 
-def marker_place(name: TableName) -> str:
+def path_in_zone(name: TableName) -> str:
     """The table folder as a marker names it: its path below the landing zone."""
     return name.folder[len(LANDING_ZONE) + 1 :]
 
@@ -206,9 +206,9 @@ def _is_recreated(files: TableFiles, so_far: AppliedSoFar) -> bool:
     return True
 
 
-def _came_back(marker: Marker, place: str, files: TableFiles, applied: AppliedSoFar) -> bool:
+def _came_back(marker: Marker, path: str, files: TableFiles, applied: AppliedSoFar) -> bool:
     """Whether the folder that this table was filled from had another name for a while, and was marked there."""
-    was_ours = marker.renamed_from == place and marker.id == _derived(applied.identity, marker.folder, None)
+    was_ours = marker.renamed_from == path and marker.id == _derived(applied.identity, marker.folder, None)
     return was_ours and not _is_recreated(files, applied)
 
 
@@ -241,14 +241,14 @@ def _seen_now(storage: Storage, files: TableFiles, content: bytes | None, applie
     return TableFiles(TableFolder(name, entries), files.metadata)
 
 
-def _read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:
+def _read_marker(storage: Storage, path: str, listed: Entry | None = None) -> bytes | None:
     """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one.
 
-    `known`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
+    `listed`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
     marker and files belong together.
     """
     try:
-        return storage.read(path, MOST_BYTES, known)
+        return storage.read(path, MOST_BYTES, listed)
     except FileNotFoundError:
         return None
     except LakemirrorError as error:
@@ -257,9 +257,9 @@ def _read_marker(storage: Storage, path: str, known: Entry | None = None) -> byt
         raise
 
 
-def marker_of(storage: Storage, folder: TableName, known: Entry | None = None) -> Marker | None:
-    """The marker of a table folder; None where there is none, or it is invalid. `known`: as of `_read_marker`."""
-    content = _read_marker(storage, f"{folder.folder}/{MARKER}", known)
+def marker_of(storage: Storage, folder: TableName, listed: Entry | None = None) -> Marker | None:
+    """The marker of a table folder; None where there is none, or it is invalid. `listed`: as of `_read_marker`."""
+    content = _read_marker(storage, f"{folder.folder}/{MARKER}", listed)
     return parse_marker(content) if content is not None else None
 
 
@@ -278,9 +278,9 @@ def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker,
         return False
 
 
-def _derived(seed: str, place: str, applied: AppliedSoFar | None) -> str:
+def _derived(seed: str, path: str, applied: AppliedSoFar | None) -> str:
     """An id that is new for this table and the same for every engine that starts from the same marker."""
-    parts = (seed, place, applied.identity if applied else "")
+    parts = (seed, path, applied.identity if applied else "")
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

@@ -24,12 +24,12 @@ def options_for(table: str, patterns: OptionPatterns) -> Members | None:
     """
     found: Members | None = None
     for pattern, text in sorted(_matching(table, patterns), key=lambda each: _exactness(each[0]), reverse=True):
-        place = f'lakemirror.tables["{pattern}"]'
+        named = f'lakemirror.tables["{pattern}"]'
         try:
             value, _ = parse_json(text)
         except JsonError as error:
-            raise invalid(_FILE, f"{place} is {error.reason}") from error
-        members = Members(_FILE, "", JsonObject()).wrap(place, value)
+            raise invalid(_FILE, f"{named} is {error.reason}") from error
+        members = Members(_FILE, "", JsonObject()).wrap(named, value)
         if found is None:
             found = members
         else:

@@ -151,7 +151,7 @@ def already_applied(files: TableFiles, applied: AppliedFiles, etags: Mapping[str
     return capped(warnings) if warnings else []
 
 
-def set_aside_numbers(folder: TableFolder, partition: str) -> set[int]:
+def quarantined_numbers(folder: TableFolder, partition: str) -> set[int]:
     """The numbers of a sequence whose files were set aside: they are not waited for."""
     numbers = set()
     for entry in folder.quarantined:
@@ -193,7 +193,7 @@ def _lines(files: TableFiles, applied: AppliedFiles) -> Iterator[_Line]:
         after = applied.position(partition)
         waits = {number: entries for number, entries in numbered.items() if number > after}
         if waits:
-            rivals, skipped = files.rivals(partition), set_aside_numbers(files.folder, partition)
+            rivals, skipped = files.rivals(partition), quarantined_numbers(files.folder, partition)
             steps = _contiguous(partition, after, waits, rivals, skipped)
             yield _Line([entries[0] for entries in waits.values()], steps, is_whole=not metadata.partitioned)
 

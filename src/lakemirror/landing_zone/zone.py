@@ -109,8 +109,8 @@ class Zone:
 
         Its folder, or the folder of its schema, was not listed, or something else is in its place.
         """
-        places = [*self.errors, *self.others]
-        located = [_located(place) for place in places]
+        paths = [*self.errors, *self.others]
+        located = [_located(path) for path in paths]
         tables = [parts for parts, depth in located if len(parts) == depth and _is_table_name(parts[-1])]
         if target in {_name(parts).target(default_schema) for parts in tables}:
             return True
@@ -196,13 +196,13 @@ def _zone(listing: Listing) -> Zone:
             (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
         elif parts[-1].startswith("_") and not (below == 1 and parts[-1] in _OF_THE_SERVICE):
             folder = _folder(zone, parts, depth)
-            if folder is not None and not _set_aside(parts, depth):
+            if folder is not None and not _own_folder(parts, depth):
                 folder.skipped.append(path)
         elif not any(part.startswith("_") for part in parts):
             folder = _folder(zone, parts, depth)
             if folder is not None:
                 folder.folders.append(path)
-    _place_files(zone, listing.files)
+    _give_files(zone, listing.files)
     for path, kind in listing.others.items():
         folder = _folder(zone, *_located(path))
         (zone.others if folder is None else folder.others)[path] = kind
@@ -211,7 +211,7 @@ def _zone(listing: Listing) -> Zone:
         folder = _folder(zone, parts, depth)
         if folder is None:
             zone.errors[path] = error
-        elif not _set_aside(parts, depth):  # what cannot be seen of applied files is not needed to apply others
+        elif not _own_folder(parts, depth):  # what cannot be seen of applied files is not needed to apply others
             folder.error = folder.error or error
     return zone
 
@@ -286,7 +286,7 @@ def _is_table_name(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _set_aside(parts: list[str], depth: int) -> str:
+def _own_folder(parts: list[str], depth: int) -> str:
     """The service's own folder of a table that a path is in; empty if it is in none that is read."""
     return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
 
@@ -296,7 +296,7 @@ def _enter(path: str) -> bool:
     parts, depth = _located(path)
     if parts[0] == _SCHEMA_SUFFIX:
         return False
-    return not parts[-1].startswith("_") or bool(_set_aside(parts, depth))
+    return not parts[-1].startswith("_") or bool(_own_folder(parts, depth))
 
 
 def _folder(zone: Zone, parts: list[str], depth: int) -> TableFolder | None:
@@ -306,24 +306,24 @@ def _folder(zone: Zone, parts: list[str], depth: int) -> TableFolder | None:
     return zone.tables.get(_name(parts[:depth]))
 
 
-def _place_files(zone: Zone, files: list[Entry]) -> None:
+def _give_files(zone: Zone, files: list[Entry]) -> None:
     """Gives every file to its table folder. One look-up per file: files come by the hundred thousand."""
-    places: dict[str, tuple[TableFolder, str, bool] | None] = {}
+    owners: dict[str, tuple[TableFolder, str, bool] | None] = {}
     for entry in files:
         parent, _, name = entry.path.rpartition("/")
-        if parent not in places:
+        if parent not in owners:
             parts, depth = _located(parent)
             folder = _folder(zone, parts, depth) if parent != LANDING_ZONE else None
             directly = len(parts) == depth
-            places[parent] = (folder, _set_aside(parts, depth), directly) if folder is not None else None
-        place = places[parent]
-        if place is None:
+            owners[parent] = (folder, _own_folder(parts, depth), directly) if folder is not None else None
+        owner = owners[parent]
+        if owner is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:
                 zone.partner_events = entry
             elif not name.startswith("_"):
                 zone.strays.append(entry)
             continue
-        folder, aside, directly = place
+        folder, aside, directly = owner
         if aside:
             (folder.processed if aside == PROCESSED else folder.quarantined).append(entry)
         elif not name.startswith("_"):

@@ -166,7 +166,7 @@ def _check_columns(
     columns: Sequence[FileColumn], path: str, expected: Expected, seen: SeenColumns
 ) -> Iterator[Finding]:
     names: dict[str, str] = {}
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
 
         def found(code: str, message: str, name: str = column.name) -> Finding:
             return reported(code, message, table=expected.table, file=path, column=name)
@@ -187,7 +187,7 @@ def _check_columns(
         earlier = names.setdefault(column.name.lower(), column.name)
         if sum(each.name.lower() == column.name.lower() for each in columns) > 1 and earlier != column.name:
             yield found("columns-ambiguous", f"columns {earlier} and {column.name} differ in case alone")
-        elif [each.name for each in columns[:place]].count(column.name) == 1:
+        elif [each.name for each in columns[:index]].count(column.name) == 1:
             yield found("columns-ambiguous", f"the column {column.name} is there twice")
         if is_misspelt(column.name):
             fatal = (

@@ -78,13 +78,13 @@ def check(
     called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
     """
     local = local_path(path)
-    storage, place = _open_store(str(path)) if local is None else _open(local)
+    storage, mount = _open_store(str(path)) if local is None else _open(local)
     now = time.time() if now is None else now
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
         raise SetupError("database-missing", f"{path} is gone") from error
-    zone.tables = {name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)}
+    zone.tables = {name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(mount)}
     settings, findings = _settings(storage)
     findings += _check_zone(storage, zone, settings)
     settings = settings if settle is None else replace(settings, settle=settle)
@@ -97,7 +97,7 @@ def check(
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
             findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
-    return [replace(finding, file=_relative(finding.file, place)) for finding in findings]
+    return [replace(finding, file=_relative(finding.file, mount)) for finding in findings]
 
 
 def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, now: float) -> Iterator[Finding]:
@@ -184,25 +184,25 @@ def _check_delimited(
 
 
 class _Mounted(LocalStorage):
-    """One folder, shown at its place in a landing zone that need not exist."""
+    """One folder, shown at `mount` in a landing zone that need not exist."""
 
-    def __init__(self, folder: Path, place: str) -> None:
+    def __init__(self, folder: Path, mount: str) -> None:
         super().__init__(folder)
-        self._place = place
+        self._mount = mount
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
-        inner = super().list("", lambda below: enter(f"{self._place}/{below}"))
-        files = [replace(entry, path=f"{self._place}/{entry.path}") for entry in inner.files]
-        folders = [f"{self._place}/{folder}" for folder in inner.folders]
-        others = {f"{self._place}/{path}": kind for path, kind in inner.others.items()}
-        errors = {f"{self._place}/{path}" if path else self._place: error for path, error in inner.errors.items()}
-        return Listing(files, folders if self._place == LANDING_ZONE else [self._place, *folders], others, errors)
+        inner = super().list("", lambda below: enter(f"{self._mount}/{below}"))
+        files = [replace(entry, path=f"{self._mount}/{entry.path}") for entry in inner.files]
+        folders = [f"{self._mount}/{folder}" for folder in inner.folders]
+        others = {f"{self._mount}/{path}": kind for path, kind in inner.others.items()}
+        errors = {f"{self._mount}/{path}" if path else self._mount: error for path, error in inner.errors.items()}
+        return Listing(files, folders if self._mount == LANDING_ZONE else [self._mount, *folders], others, errors)
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
-        return super().open(_relative(path, self._place), known)
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
+        return super().open(_relative(path, self._mount), listed)
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        return super().read(_relative(path, self._place), most_bytes, known)
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
+        return super().read(_relative(path, self._mount), most_bytes, listed)
 
 
 def _open_store(address: str) -> tuple[Storage, str]:
@@ -228,16 +228,16 @@ def _open(path: Path) -> tuple[Storage, str]:
     schema = f"{path.parent.name}/" if path.parent.name.endswith(".schema") else ""
     zone = path.parent.parent if schema else path.parent
     if path.match(LANDING_ZONE):
-        place = LANDING_ZONE
+        mount = LANDING_ZONE
     elif path.name.endswith(".schema"):
-        place = f"{LANDING_ZONE}/{path.name}"
+        mount = f"{LANDING_ZONE}/{path.name}"
     elif zone.match(LANDING_ZONE) or _looks_like_a_table(path):
-        place = f"{LANDING_ZONE}/{schema}{path.name}"
+        mount = f"{LANDING_ZONE}/{schema}{path.name}"
     elif any(databases_below(path)):
         raise missing_database(str(path))
     else:
-        place = LANDING_ZONE
-    return _Mounted(path, place), place
+        mount = LANDING_ZONE
+    return _Mounted(path, mount), mount
 
 
 def _looks_like_a_table(path: Path) -> bool:
@@ -371,5 +371,5 @@ def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, E
     return [(file.number, file.entry) for file in files]
 
 
-def _relative(path: str, place: str) -> str:
-    return path[len(place) + 1 :] if place and path.startswith(place) else path
+def _relative(path: str, mount: str) -> str:
+    return path[len(mount) + 1 :] if mount and path.startswith(mount) else path

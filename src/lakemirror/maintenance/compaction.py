@@ -133,7 +133,7 @@ def _merge(
 ) -> int | None:
     adds: Sequence[Action] = ()
     try:
-        snapshot = read_snapshot(table, known=known())
+        snapshot = read_snapshot(table, listed=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
         LATELY_READ.keep_only(table, {place_of(table, add["path"]) for add in snapshot.files.values()})

@@ -38,14 +38,14 @@ def is_first_look(table: str) -> bool:
     return is_first
 
 
-def remove_leftovers(table: str | Place, since: int = 0, known: Log | None = None) -> int:
+def remove_leftovers(table: str | Place, since: int = 0, listed: Log | None = None) -> int:
     """Removes files that no version names or ever will. Returns their number. Never raises: a vacuum tries again.
 
-    `since`: the first version whose attempts are looked at. `known`: the log, or its end, as it was listed before.
+    `since`: the first version whose attempts are looked at. `listed`: the log, or its end, as it was listed before.
     """
     root, removed = place(table), 0
     with contextlib.suppress(OSError, LakemirrorError, ValueError, KeyError, TypeError):
-        snapshot = read_snapshot(root, known=known)
+        snapshot = read_snapshot(root, listed=listed)
         if snapshot is None:
             return 0
         for version, names in _unnamed(root, snapshot, since):

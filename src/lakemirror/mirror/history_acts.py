@@ -9,14 +9,14 @@ from lakemirror.landing_zone.table_options import LATE
 from lakemirror.landing_zone.zone import TableName, check_name
 from lakemirror.mirror.dropped_tables import DROPPED, move_to_dropped
 from lakemirror.mirror.history_build import build
-from lakemirror.mirror.operations import Act, folder_named, note
+from lakemirror.mirror.operations import Outcome, folder_named, note
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import tables_in
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
 
 
-def drop_history(storage: Storage, table: str, default_schema: str = "") -> Act:
+def drop_history(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """Moves the history tables of a table folder to `Files/_DroppedTables`, also where the folder is gone.
 
     Where the option is still there, they begin again. Error: `table-unknown` if the table has none.
@@ -31,15 +31,15 @@ def drop_history(storage: Storage, table: str, default_schema: str = "") -> Act:
     for path in found:
         move_to_dropped(storage, path)
     text = f"{name}: {', '.join(found)} moved to {DROPPED}"
-    return note(storage, "history drop", name, Act(text))
+    return note(storage, "history drop", name, Outcome(text))
 
 
-def build_history(storage: Storage, table: str, settings: Settings) -> Act:
+def build_history(storage: Storage, table: str, settings: Settings) -> Outcome:
     """Makes the history tables again from the applied files. Errors as in `history_build.build`."""
     name = folder_named(storage, table).name
     done = build(storage, name, settings)
     text = f"{name}: {', '.join(done.targets)} made again from {done.files} change files"
-    return note(storage, "history build", name, Act(text, files=done.files))
+    return note(storage, "history build", name, Outcome(text, files=done.files))
 
 
 def _history_of(storage: Storage, path: str) -> str:

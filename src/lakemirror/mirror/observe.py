@@ -107,9 +107,9 @@ class View:
         return self.pending.rejected.error()
 
     @property
-    def leftovers(self) -> bool:
+    def has_files_to_archive(self) -> bool:
         """True where applied files but the newest are still in the table folder."""
-        return bool(cleanup.leftovers(self.files, self.applied))
+        return bool(cleanup.to_archive(self.files, self.applied))
 
     def failed(self, failure: LakemirrorError) -> View:
         """The same view of a table to which nothing is applied for this reason."""

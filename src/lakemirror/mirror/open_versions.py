@@ -128,9 +128,10 @@ def _with_end(snapshot: Snapshot, keys: Sequence[str], path: str) -> Mapping[str
     so_far = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
     is_open = [add for add in files if may_have_open(add, target)]
     end = _highest([so_far, _following(_sequences(target, is_open, sequence)), *_ends(target, files, so_far)])
-    if end is None or end.equals(so_far):
+    texts = [] if end is None else as_texts(end[0])  # NaN is no other NaN's equal
+    if tuple(texts) == since_of(metadata["configuration"]):
         return metadata
-    return {**metadata, "configuration": {**metadata["configuration"], SINCE_PROPERTY: json.dumps(as_texts(end[0]))}}
+    return {**metadata, "configuration": {**metadata["configuration"], SINCE_PROPERTY: json.dumps(texts)}}
 
 
 def _ends(target: Target, files: Sequence[Action], so_far: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
@@ -271,11 +272,9 @@ def _highest(values: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray | None:
 
 def _following(value: pa.ChunkedArray) -> pa.ChunkedArray:
     """The least value of a sequence that is higher than this one; none of none."""
-    parts = value.combine_chunks().flatten()
-    last = [next_value(each).as_py() for each in parts[-1]]
-    return pa.chunked_array(
-        [pa.StructArray.from_arrays([*parts[:-1], pa.array(last, parts[-1].type)], names=value.type.names)]
-    )
+    *parts, last = value.combine_chunks().flatten()
+    last = pa.repeat(next_value(last[0]), 1) if len(last) else last
+    return pa.chunked_array([pa.StructArray.from_arrays([*parts, last], names=value.type.names)])
 
 
 def _end(parts: Iterable[tuple[Target, Sequence[Action]]], sequence: tuple[str, ...]) -> pa.ChunkedArray | None:

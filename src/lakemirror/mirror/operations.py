@@ -26,10 +26,10 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
-from lakemirror.landing_zone.identity import Marker, marker_of, marker_place
+from lakemirror.landing_zone.identity import Marker, marker_of, path_in_zone
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.pending import set_aside_numbers
+from lakemirror.landing_zone.pending import quarantined_numbers
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
@@ -59,35 +59,35 @@ _ROUNDS = 5  # looks for files that an engine moved meanwhile
 
 
 @dataclass(frozen=True)
-class Act:
-    """What an act did, as a sentence. `changed` False: there was nothing to do. `files`: change files moved."""
+class Outcome:
+    """What an operation did, as a sentence. `changed` False: there was nothing to do. `files`: change files moved."""
 
     text: str
     changed: bool = True
     files: int = 0
 
 
-def pause(storage: Storage, table: str) -> Act:
+def pause(storage: Storage, table: str) -> Outcome:
     """Stops every engine from applying the table's change files after the current batch, until `resume`."""
     name = folder_named(storage, table).name
     failpoints.reach("pause.before-note")
     content = json.dumps({"since": int(time.time()), "by": _user()})
     if not storage.write_new(f"{name.folder}/{PAUSED}", content.encode() + b"\n"):
-        return Act(f"{name} is paused already", changed=False)
-    return note(storage, "pause", name, Act(f"{name} is paused"))
+        return Outcome(f"{name} is paused already", changed=False)
+    return note(storage, "pause", name, Outcome(f"{name} is paused"))
 
 
-def resume(storage: Storage, table: str) -> Act:
+def resume(storage: Storage, table: str) -> Outcome:
     """Ends a pause: the table continues at its position."""
     name = folder_named(storage, table).name
     if not storage.exists(f"{name.folder}/{PAUSED}"):
-        return Act(f"{name} is not paused", changed=False)
+        return Outcome(f"{name} is not paused", changed=False)
     failpoints.reach("resume.before-removal")
     storage.delete(f"{name.folder}/{PAUSED}")
-    return note(storage, "resume", name, Act(f"{name} goes on"))
+    return note(storage, "resume", name, Outcome(f"{name} goes on"))
 
 
-def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
+def resync(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """Makes the next pass build the table again from its applied files. Readers see the old rows until its first
     commit.
 
@@ -100,10 +100,10 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
     failpoints.reach("resync.before-return")
     moved = _bring_back(storage, folder.name)
     text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
-    return note(storage, "resync", folder.name, Act(text, files=moved))
+    return note(storage, "resync", folder.name, Outcome(text, files=moved))
 
 
-def purge_deleted(storage: Storage, table: str, default_schema: str = "", patterns: OptionPatterns = ()) -> Act:
+def purge_deleted(storage: Storage, table: str, default_schema: str = "", patterns: OptionPatterns = ()) -> Outcome:
     """Removes the rows that soft deletes keep, in one commit; then other deletes may be declared.
 
     Errors: `table-unknown`; `concurrent-commit` if an engine committed meanwhile; `table-feature-unsupported`.
@@ -114,14 +114,14 @@ def purge_deleted(storage: Storage, table: str, default_schema: str = "", patter
     stays_soft = read_metadata(storage, folder, patterns).options.deletes == SOFT
     done = purge.purge_deleted(storage.uri(folder.name.target(default_schema)), stays_soft=stays_soft)
     if done is None:
-        return Act(f"{folder.name} has no soft deletes", changed=False)
+        return Outcome(f"{folder.name} has no soft deletes", changed=False)
     text = f"{folder.name}: {done.rows} deleted rows are removed; {done.files} data files were written again"
-    return note(storage, "purge deleted", folder.name, Act(text, changed=bool(done.files)))
+    return note(storage, "purge deleted", folder.name, Outcome(text, changed=bool(done.files)))
 
 
 def replay(
     storage: Storage, table: str, file: str = "", default_schema: str = "", patterns: OptionPatterns = ()
-) -> Act:
+) -> Outcome:
     """Makes the next pass apply quarantined files in their order: all files of the table, or the one with this name.
 
     If the table is past a file's number, it is resynced, so that later changes stay later. Error: `archive-incomplete`,
@@ -138,7 +138,7 @@ def replay(
     begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
-        return Act(f"{what} in quarantine in {folder.name}", changed=False)
+        return Outcome(f"{what} in quarantine in {folder.name}", changed=False)
     positions = _positions(storage, folder, log_, metadata, default_schema)
     late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
     if late and metadata.options.history:
@@ -165,10 +165,10 @@ def replay(
     text = f"{folder.name}: {moved} of {len(chosen)} files came back from {QUARANTINED}"
     if back:
         text += f"; the table is applied again from number 1, with {back} files from {PROCESSED}"
-    return note(storage, "replay", folder.name, Act(text, changed=bool(moved or back), files=moved))
+    return note(storage, "replay", folder.name, Outcome(text, changed=bool(moved or back), files=moved))
 
 
-def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
+def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
     The folder is new: its publisher begins at number 1, and the first file replaces the rows. Its keys and options are
@@ -183,7 +183,7 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     if rival is not None:
         raise LakemirrorError("table-name-ambiguous", f"{name} cannot come back beside {rival}", table=table)
     if storage.exists(target):
-        return Act(f"{name} is in {target}", changed=False)
+        return Outcome(f"{name} is in {target}", changed=False)
     found = [path for original, path in dropped(storage) if original == target]
     if not found:
         raise LakemirrorError("table-unknown", f"no dropped table {name} in {DROPPED}", table=table)
@@ -198,7 +198,7 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
         storage.write(place, json.dumps(declared).encode())
     failpoints.reach("restore.before-move")
     storage.move(newest, target)
-    return note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
+    return note(storage, "restore", name, Outcome(f"{name} is back in {target}; its publisher begins at number 1"))
 
 
 def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
@@ -232,7 +232,7 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
     for partition, number in _positions(storage, folder, log_, metadata, default_schema).items():
         ends[partition] = max(number, ends.get(partition, 0))
     for partition, last in sorted(ends.items()):
-        there = held.get(partition, {}).keys() | set_aside_numbers(folder, partition)
+        there = held.get(partition, {}).keys() | quarantined_numbers(folder, partition)
         gone = [number for number in range(1, last + 1) if number not in there]
         if gone:
             where = f" of {partition}" if partition else ""
@@ -267,7 +267,7 @@ def _mark_anew(storage: Storage, name: TableName) -> None:
     path = f"{name.folder}/{MARKER}"
     before = marker_of(storage, name)
     earlier = (before.id, *before.resync_of)[:_MOST_RESYNCS] if before is not None else ()
-    marker = Marker(uuid.uuid4().hex, marker_place(name), resync_of=earlier)
+    marker = Marker(uuid.uuid4().hex, path_in_zone(name), resync_of=earlier)
     for _ in range(_ROUNDS):
         storage.delete(path)
         failpoints.reach("resync.before-marker")
@@ -343,7 +343,7 @@ _NUMBERED = re.compile(r"([0-9]{20})\.")
 _SECOND = re.compile(r"[0-9]{20}\..+\.[0-9]+")
 
 
-def note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
+def note(storage: Storage, what: str, name: TableName, act: Outcome) -> Outcome:
     """Records an act in the log and in `acts.jsonl`. The act is done even if this fails."""
     log.info("%s", act.text)
     line = {"time": int(time.time()), "act": what, "table": str(name), "by": _user(), "what": act.text}

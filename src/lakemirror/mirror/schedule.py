@@ -121,8 +121,9 @@ class Schedule:
         self._make_ready(now)
         if not self._lanes:
             return None
-        is_full = _counting(self._young, now) >= self._cores
-        is_free = {False: _counting(self._looking, now) < LOOKS, True: self._at_work < self._commits}
+        computing, looking = (sum(until > now for until in tasks.values()) for tasks in (self._young, self._looking))
+        is_full = computing >= self._cores
+        is_free = {False: looking < LOOKS, True: self._at_work < self._commits}
         looks, commits = [], []
         for lane in self._lanes:
             if is_full and lane.computes:
@@ -259,7 +260,3 @@ class Schedule:
     @staticmethod
     def _is_stale(at: float, _: int, task: Task) -> bool:
         return task.due != at or task.is_ready or task.at_work
-
-
-def _counting(tasks: Mapping[Task, float], now: float) -> int:
-    return sum(until > now for until in tasks.values())

@@ -269,7 +269,7 @@ class Scheduler:
             return Again(0.0, look)
         self.engines.waits(name)
         self._races.pop(name, None)
-        if look.leftovers or look.files.folder.processed:
+        if look.has_files_to_archive or look.files.folder.processed:
             self._replicator(name).tidy(look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 

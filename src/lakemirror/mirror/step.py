@@ -299,7 +299,7 @@ class Replicator:
                     make_durable(self._storage.uri(table.target))
                 make_durable(self._path)
                 self._synced = view.at
-            failpoints.reach("retire.before-move")
+            failpoints.reach("archive.before-move")
             moved = files_aside.archive(self._storage, view.files, view.applied, partial(self._is_there, marker))
             if is_durable:
                 files_aside.sync_moves(self._storage, view.files.folder, moved)
@@ -311,7 +311,7 @@ class Replicator:
     def tidy(self, view: View, now: float) -> None:
         """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
-            if view.leftovers:
+            if view.has_files_to_archive:
                 self.archive(view)
             if view.files.folder.processed:
                 files_aside.purge(self._storage, view.files.folder, self._settings.processed_retention, now)

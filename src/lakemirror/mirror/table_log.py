@@ -104,19 +104,19 @@ def is_for_late_changes(table: str) -> bool:
     return found is not None and found.history.startswith("late:")
 
 
-def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
+def read_table_log(table: str, listed: Log | None = None) -> TableLog | None:
     """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
 
-    `known`: the log as it was listed before.
+    `listed`: the log as it was listed before.
 
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if known is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
+    if listed is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
-    newer: list[tuple[int, list[Action]]] = []
-    for number, actions in latest_commits(table, known=known):
+    newer: list[tuple[int, Sequence[Action]]] = []
+    for number, actions in latest_commits(table, listed=listed):
         newest = max(newest, number)
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         if position is not None:
@@ -133,9 +133,9 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
             )  # fmt: skip
         newer.append((number, actions))
     else:
-        if known is not None and not known.is_whole:
+        if listed is not None and not listed.is_whole:
             return read_table_log(table)
-    snapshot = read_snapshot(table, known=known)
+    snapshot = read_snapshot(table, listed=listed)
     if snapshot is None:
         return TableLog(None, None) if newest >= 0 else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})
@@ -150,13 +150,13 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     )  # fmt: skip
 
 
-def read_sequences(table: str, position: Position, known: Log | None = None) -> dict[str, int]:
-    """The last number of each partition folder of the table. `known`: the log as it was listed before.
+def read_sequences(table: str, position: Position, listed: Log | None = None) -> dict[str, int]:
+    """The last number of each partition folder of the table. `listed`: the log as it was listed before.
 
     TableError `table-feature-unsupported` where other writers may have dropped some of them: files would be applied
     twice.
     """
-    snapshot = read_snapshot(table, known=known)
+    snapshot = read_snapshot(table, listed=listed)
     if snapshot is None:
         return {}
     if _FORGETS in snapshot.metadata.configuration:

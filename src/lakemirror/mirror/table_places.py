@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.identity import marker_of, marker_place
+from lakemirror.landing_zone.identity import marker_of, path_in_zone
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage import Storage
@@ -37,7 +37,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
     if name.schema:
         return False
     marker = marker_of(storage, name)
-    if marker is None or marker.folder != marker_place(name):
+    if marker is None or marker.folder != path_in_zone(name):
         return False
     for path in _elsewhere(storage, name, target):
         try:

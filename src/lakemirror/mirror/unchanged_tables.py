@@ -49,7 +49,7 @@ class UnchangedTables:
         """Remembers a look that found nothing to do. `begun`: when, in seconds since the epoch."""
         idle = not look.pending.count and not look.to_begin and look.table is not None and not look.is_recreated
         is_old = begun - look.log_time / 1e9 > _FRESH
-        if idle and is_old and look.error is None and look.pending.waiting is None and not look.leftovers:
+        if idle and is_old and look.error is None and look.pending.waiting is None and not look.has_files_to_archive:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
             self._seen[name] = _Seen(look.files.folder, look.log_time, until)
         else:

@@ -100,7 +100,7 @@ class Footers:
         data = sink.getvalue().to_pybytes()
         self._fixed = encoded_fields(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
         self.schema = pq.read_metadata(pa.BufferReader(data)).schema
-        columns = [self.schema.column(place) for place in range(len(schema))]
+        columns = [self.schema.column(index) for index in range(len(schema))]
         self._columns = [(_KINDS.index(each.physical_type), each.path.encode()) for each in columns]
 
     def length(self, place: int) -> int:

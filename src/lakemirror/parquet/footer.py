@@ -149,9 +149,9 @@ def _against_empty_groups(footer: pq.FileMetaData, file: Any) -> str | None:
         group = footer.row_group(index)
         if group.num_rows:
             continue
-        for place in range(group.num_columns):
+        for number in range(group.num_columns):
             try:
-                held = sum(page.values for page in pages(read_at, group.column(place)) if page.is_data)
+                held = sum(page.values for page in pages(read_at, group.column(number)) if page.is_data)
             except ValueError as error:
                 return f"row group {index} cannot be read: {error}"
             if held:

@@ -70,7 +70,7 @@ class PagesOfFile(NamedTuple):
 def has_page_index(footer: pq.FileMetaData) -> bool:
     """True if some column chunk has an offset index."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    return any(group.column(place).has_offset_index for group in groups[:1] for place in range(group.num_columns))
+    return any(group.column(number).has_offset_index for group in groups[:1] for number in range(group.num_columns))
 
 
 def pages_of_file(footer: pq.FileMetaData, read: ReadPieces) -> PagesOfFile | None:

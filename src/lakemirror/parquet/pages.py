@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lakemirror.parquet.thrift import I32, STRUCT, Wire, end_of_struct, struct, varint
+from lakemirror.parquet.thrift import I32, STRUCT, Wire, behind, struct, varint
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
@@ -137,7 +137,7 @@ def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
         (values, encoding, *_), at = _numbers(data, at + 1, 4 if kind == DATA else 2)
         if kind == DATA:
             if data[at] == _STATISTICS:
-                at = end_of_struct(data, at + 1, 1)
+                at = behind(data, at + 1, STRUCT, 1)
         elif data[at] in _SORTED:
             at += 1
         if data[at : at + 2] != b"\0\0":
@@ -148,7 +148,7 @@ def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
 
 
 def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
-    """The numbers of the next fields, none negative, and the place after them. ValueError for any other field."""
+    """The numbers of the next fields, none negative, and where they end. ValueError for any other field."""
     numbers = []
     for _ in range(count):
         if data[at] != _I32:

@@ -21,12 +21,14 @@ class Wire(NamedTuple):
 
 
 _DEEPEST = 64  # structs and lists in one another
+_LONGEST = 10  # bytes of a number
+_TOO_LONG = "it holds a number that is too long"
 
 
 def struct(
     data: bytes, at: int = 0, depth: int = 0, shape: Mapping[int, Wire] | None = None
 ) -> tuple[dict[int, Any], int]:
-    """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
+    """The struct that begins at `at`, and where it ends. IndexError where the data ends in it; ValueError.
 
     With `shape`, only its fields are kept. As in code that Thrift generates, a field of `shape` that is written in
     another type is left out, and the items of a list are read in the type of `shape`.
@@ -80,13 +82,8 @@ def struct(
             fields[number], at = _value(data, at, kind, depth, wire)
 
 
-def end_of_struct(data: bytes, at: int, depth: int = 0) -> int:
-    """The place behind the struct that begins at `at`. IndexError, ValueError as for `struct`."""
-    return behind(data, at, STRUCT, depth)
-
-
 def behind(data: bytes, at: int, kind: int, depth: int = 0) -> int:
-    """The place after a value that is skipped; IndexError and ValueError as for one that is read."""
+    """Where a value ends that is skipped; IndexError and ValueError as for one that is read."""
     around: list[list[int] | None] = []  # structs, and lists with the number of their items left and the items' type
     while True:
         if kind == STRUCT:
@@ -101,8 +98,13 @@ def behind(data: bytes, at: int, kind: int, depth: int = 0) -> int:
             if size == 15:
                 size, at = varint(data, at)
             around.append([size, item])
-        elif 3 < kind < 7 and data[at] < 128:  # most values are small numbers and short texts: no call for them
+        elif 3 < kind < 7:  # most values are numbers and short texts: no call for them
+            first = at
+            while data[at] > 127:
+                at += 1
             at += 1
+            if at - first > _LONGEST:
+                raise ValueError(_TOO_LONG)
         elif kind == BINARY and data[at] < 128:
             at += data[at] + 1
             if at > len(data):
@@ -162,7 +164,7 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     for _ in range(size):
         if kind == STRUCT:
             item, at = struct(data, at, depth + 2, shape)
-        elif kind == I32 and data[at] < 128:
+        elif 3 < kind < 7 and data[at] < 128:
             item = (data[at] >> 1) ^ -(data[at] & 1)
             at += 1
         elif kind == BINARY and data[at] < 128:
@@ -183,7 +185,7 @@ def _bytes(data: bytes, at: int, size: int) -> bytes:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number that begins at `at`, and the place behind it. IndexError, ValueError as for `struct`."""
+    """The unsigned number that begins at `at`, and where it ends. IndexError, ValueError as for `struct`."""
     result = shift = 0
     while True:
         byte = data[at]
@@ -193,4 +195,4 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             return result, at
         shift += 7
         if shift > 63:
-            raise ValueError("it holds a number that is too long")
+            raise ValueError(_TOO_LONG)

@@ -105,7 +105,7 @@ def _of_group(group: Mapping[int, Any], read: Any, *, has_orders: bool) -> str |
     if other := group.keys() - _GROUP:
         return _unknown("row group", min(other))
     stored = 0
-    for place, chunk in enumerate(group[1]):
+    for index, chunk in enumerate(group[1]):
         if other := chunk.keys() - _CHUNK:
             return _unknown("column", min(other))
         meta = chunk[3]
@@ -114,7 +114,7 @@ def _of_group(group: Mapping[int, Any], read: Any, *, has_orders: bool) -> str |
         stored += meta[7]
         if 11 in meta and not 0 < meta[11] < meta[9]:
             return "has the dictionary of a column behind its values"
-        if not _are_bounds_seen(meta.get(12, {}), read.column(place).statistics, has_orders=has_orders):
+        if not _are_bounds_seen(meta.get(12, {}), read.column(index).statistics, has_orders=has_orders):
             return "has bounds that cannot be checked"
     if group.get(6, stored) != stored:  # Spark looks for a row group in the middle of these bytes
         return f"says that a row group has {group[6]} bytes, and its columns have {stored}"

@@ -9,7 +9,6 @@ process wrote (contract section 9). Objects in a store need no sync.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import threading
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lakemirror.storage.addresses import parse_address
-from lakemirror.storage.local import copy_file
+from lakemirror.storage.local import copy_file, put_file, put_new_file
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.place import Place, storage_errors, storage_unavailable
@@ -33,9 +32,7 @@ from lakemirror.storage.store_path import StorePath
 POWER, PROCESS = "power", "process"
 
 _AT_ONCE = 16  # syncs: a file system writes several in one turn of its journal
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _COPIES = threading.BoundedSemaphore(2)  # that a store makes at one time
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -114,19 +111,9 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
     """
     if isinstance(path, StorePath):
         return path.store.create(path.key, data)
-    temporary = _temporary(path)
     with storage_errors(path):
-        try:
-            ours = _write(temporary, data, durable=durable)
-            try:
-                _link_new(temporary, path)
-            except FileExistsError:
-                if not is_same(path, ours):  # a network file system may answer a link that it made twice
-                    return None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    if durable:
+        ours = put_new_file(path, _temporary(path), data, durable=durable)
+    if durable and ours is not None:
         _sync(os.fspath(path.parent))
     return ours
 
@@ -136,15 +123,9 @@ def put_over(path: Place, data: bytes, *, durable: bool) -> None:
     if isinstance(path, StorePath):
         path.store.put(path.key, data)
         return
-    temporary = _temporary(path)
     with storage_errors(path):
-        try:
-            _write(temporary, data, durable=durable)
-            remove_hadoop_checksum(path)
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        remove_hadoop_checksum(path)
+        put_file(path, _temporary(path), data, durable=durable)
 
 
 def created(path: Place) -> NewFile:
@@ -226,7 +207,7 @@ def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
 def status_of_new(path: Place) -> os.stat_result:
     """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
     if isinstance(path, StorePath):
-        path = replace(path, known=path.store.cache.own(path.key))
+        path = replace(path, listed=path.store.cache.own(path.key))
         entry = path.entry()
         path.store.cache.remember(path.key, entry.size, entry.tag)
     return path.stat()
@@ -315,35 +296,3 @@ def remove_hadoop_checksum(path: Place) -> None:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-
-
-def _write(path: Path, data: bytes, *, durable: bool) -> os.stat_result:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-        return os.fstat(file.fileno())
-
-
-def _link_new(source: Path, target: Path) -> None:
-    """Gives a file a second name that is free. FileExistsError if the name is taken."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _rename_new(source, target, error)
-
-
-def _rename_new(source: Path, target: Path, cause: OSError) -> None:
-    """The same for a file system without links: a rename that replaces nothing, where the system has one."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        raise cause
-    names = os.fsencode(source), os.fsencode(target)
-    if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
-        number = ctypes.get_errno()
-        if number == errno.EEXIST:
-            raise FileExistsError(number, os.strerror(number), str(target))
-        raise cause

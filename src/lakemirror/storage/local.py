@@ -1,8 +1,13 @@
-"""A mirrored database in a local folder. Links inside it are never followed; only regular files are ever opened."""
+"""A mirrored database in a local folder. Links inside it are never followed; only regular files are ever opened.
+
+`put_new_file` and `put_file` make files that appear complete or not at all, here and in `durable.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import secrets
 import shutil
@@ -16,6 +21,11 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched, not_watched
 from lakemirror.storage.inside import enter, holding_folders, kind_of, not_a_file, open_file, open_folder
 from lakemirror.storage.storage import DISK, Entry, Listing
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o644  # of files that other users read, whatever the umask is
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 MOST_LEVELS = 64  # of folders below the one that is listed
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
@@ -65,11 +75,11 @@ class LocalStorage:
             return False
         return True
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
         with self._folder_of(path) as (folder, name):
             return os.fdopen(open_file(folder, name, path), "rb")
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
         with self._folder_of(path) as (folder, name), os.fdopen(open_file(folder, name, path), "rb") as file:
             if most_bytes is None:
                 return file.read()
@@ -98,15 +108,7 @@ class LocalStorage:
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with self._folder_of(path) as (folder, name):
-            temporary = _write_temporary(folder, data, durable=durable)
-            try:
-                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            except FileExistsError:
-                return False
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-            return True
+            return put_new_file(name, _temporary(), data, durable=durable, folder=folder, mode=_MODE) is not None
 
     def move(self, source: str, target: str) -> None:
         with self._folder_of(source) as (origin, name):
@@ -118,7 +120,7 @@ class LocalStorage:
         names = chain([path], (f"{path}.{number}" for number in count(1)))
         return next(name for name in names if not self.exists(name))
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
+    def move_listed(self, entry: Entry, target: str) -> bool:
         try:
             with self._folder_of(entry.path) as (origin, name):
                 if _entry(origin, name, entry.path) != entry:
@@ -134,10 +136,10 @@ class LocalStorage:
             return False
         return True
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
         for entry, target in moves:
             with contextlib.suppress(OSError, LakemirrorError):
-                if self.set_aside(entry, target):
+                if self.move_listed(entry, target):
                     yield entry, target
 
     def finish_move(self, path: str) -> bool:
@@ -255,8 +257,81 @@ def copy_file(source: str | os.PathLike[str], target: Path) -> None:
             shutil.copyfileobj(read, write, 1 << 20)
 
 
+def put_file(
+    name: str | Path, temporary: str | Path, data: bytes, *, durable: bool, folder: int | None = None,
+    mode: int | None = None,
+) -> None:  # fmt: skip
+    """Writes a local file atomically; replaces an older one. Parameters as for `put_new_file`."""
+    _write(temporary, data, durable, folder, mode)
+    try:
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        _unlink(temporary, folder)
+        raise
+
+
+def put_new_file(
+    name: str | Path, temporary: str | Path, data: bytes, *, durable: bool, folder: int | None = None,
+    mode: int | None = None,
+) -> os.stat_result | None:  # fmt: skip
+    """Creates a local file atomically. Returns its identity, or None if the name is taken.
+
+    `temporary`: another name in the same folder, which no other file has. `folder`: an open folder, to which the names
+    are relative. `durable`: the content is on disk when this returns; the name is not. `mode`: whatever the umask is.
+    """
+    ours = _write(temporary, data, durable, folder, mode)
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:  # a network file system may answer a link that it made twice
+        with contextlib.suppress(FileNotFoundError):
+            return ours if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), ours) else None
+        return None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return ours if _rename_new(temporary, name, folder, error) else None
+    finally:
+        _unlink(temporary, folder)
+    return ours
+
+
+def _write(name: str | Path, data: bytes, durable: bool, folder: int | None, mode: int | None) -> os.stat_result:
+    """Writes a new file. Returns its identity. Where it cannot be completed, it is removed."""
+    try:
+        with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+            return os.fstat(file.fileno())
+    except BaseException:
+        _unlink(name, folder)
+        raise
+
+
+def _rename_new(source: str | Path, target: str | Path, folder: int | None, cause: OSError) -> bool:
+    """Renames a file to a name that is free, for file systems without links; False if the name is taken.
+
+    Raises `cause` where the system has no rename that replaces nothing.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    at = _AT_FDCWD if folder is None else folder
+    if rename is not None and not rename(at, os.fsencode(source), at, os.fsencode(target), _RENAME_NOREPLACE):
+        return True
+    if rename is None or ctypes.get_errno() != errno.EEXIST:
+        raise cause
+    return False
+
+
+def _unlink(name: str | Path, folder: int | None) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
+
+
 def _create(folder: int, name: str) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    return os.open(name, _NEW, 0o644, dir_fd=folder)
 
 
 def _entry(folder: int, name: str, path: str) -> Entry:
@@ -274,28 +349,11 @@ def _above_both(source: str, target: str) -> str:
 
 
 def _put(folder: int, name: str, data: bytes) -> None:
-    temporary = _write_temporary(folder, data, durable=False)
-    try:
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        os.unlink(temporary, dir_fd=folder)
-        raise
+    put_file(name, _temporary(), data, durable=False, folder=folder, mode=_MODE)
 
 
-def _write_temporary(folder: int, data: bytes, *, durable: bool) -> str:
-    name = f"_lakemirror-{secrets.token_hex(8)}.tmp"
-    try:
-        with os.fdopen(_create(folder, name), "wb") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=folder)
-        raise
-    return name
+def _temporary() -> str:
+    return f"_lakemirror-{secrets.token_hex(8)}.tmp"
 
 
 def _remove_folder(folder: int, name: str) -> None:

@@ -32,19 +32,21 @@ _AT_ONCE = 4
 class ObjectFile(io.RawIOBase):
     """An object, read at any place. All bytes are of one content: FileNotFoundError once it was replaced.
 
-    `known`: as a listing showed it; then this content is read, or FileNotFoundError. `written_once`: nobody replaces
+    `listed`: as a listing showed it; then this content is read, or FileNotFoundError. `written_once`: nobody replaces
     it, so what an earlier read of this process kept counts. Not for several threads at once; pyarrow takes turns.
     """
 
-    def __init__(self, store: ObjectStore, key: str, known: Entry | None = None, *, written_once: bool = False) -> None:
+    def __init__(
+        self, store: ObjectStore, key: str, listed: Entry | None = None, *, written_once: bool = False
+    ) -> None:
         super().__init__()
         self._store, self._key = store, key
         self.entry: Entry
-        if written_once and known is None:
-            known = store.cache.seen(key)
-        if known is not None and known.tag:
-            self.entry = known
-            end = self._known_end(known)
+        if written_once and listed is None:
+            listed = store.cache.seen(key)
+        if listed is not None and listed.tag:
+            self.entry = listed
+            end = self._end_of(listed)
         else:
             self.entry, end = store.tail(key, _FIRST)
             if written_once and self.entry.tag:
@@ -159,16 +161,16 @@ class ObjectFile(io.RawIOBase):
             self._blocks.move_to_end(number)
         return found
 
-    def _known_end(self, known: Entry) -> bytes:
+    def _end_of(self, listed: Entry) -> bytes:
         """The last bytes that are read first: all of a small object, and of one that is in memory."""
         cache = self._store.cache
-        kept = cache.content(self._key, known.tag) or cache.end(self._key, known.tag)
+        kept = cache.content(self._key, listed.tag) or cache.end(self._key, listed.tag)
         if kept is not None:
             return kept
-        if known.size <= _AT_ONE_TIME:
-            return self._store.read_same(self._key, known)
-        end = self._store.range(self._key, known.size - _FIRST, _FIRST, known.tag)
-        cache.keep_end(self._key, known.tag, end)
+        if listed.size <= _AT_ONE_TIME:
+            return self._store.read_same(self._key, listed)
+        end = self._store.range(self._key, listed.size - _FIRST, _FIRST, listed.tag)
+        cache.keep_end(self._key, listed.tag, end)
         return end
 
     def _range(self, begin: int, size: int) -> bytes:
@@ -177,7 +179,7 @@ class ObjectFile(io.RawIOBase):
     def _view(self, begin: int, size: int) -> memoryview:
         data = self._store.view(self._key, begin, size, self.entry.tag)
         if len(data) != size:
-            place = self._store.uri(self._key)
-            message = f"{place} gave {len(data)} bytes where {size} were asked for"
-            raise LakemirrorError("storage-unavailable", message, file=place)
+            address = self._store.uri(self._key)
+            message = f"{address} gave {len(data)} bytes where {size} were asked for"
+            raise LakemirrorError("storage-unavailable", message, file=address)
         return data

@@ -103,12 +103,12 @@ class ObjectStorage:
                 return True  # a key that no client can name is there
             raise
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path), known), 1 << 16))
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path), listed), 1 << 16))
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        if most_bytes is None or (known is not None and known.tag and known.size <= most_bytes):
-            data = self.store.read(self._key(path), known)
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
+        if most_bytes is None or (listed is not None and listed.tag and listed.size <= most_bytes):
+            data = self.store.read(self._key(path), listed)
             if most_bytes is None or len(data) <= most_bytes:
                 return data
         entry, data = self.store.tail(self._key(path), most_bytes + 1)
@@ -152,23 +152,23 @@ class ObjectStorage:
         names = chain([path], (f"{path}.{number}" for number in count(1)))
         return next(name for name in names if name not in listed)
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
-        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
+    def move_listed(self, entry: Entry, target: str) -> bool:
+        """As `Storage.move_listed`; the file is copied, compared with the listed one, then deleted. Three requests."""
         if not self._is_copied(entry, target):
             return False
         return bool(self._completed([(entry, target)], {entry.path: self.stat(entry.path)}))
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
-        """As `Storage.set_aside_all`: a copy for each file, side by side; one listing; one request that deletes."""
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """As `Storage.move_all_listed`: a copy for each file, side by side; one listing; one request that deletes."""
         left = list(moves)
         while left:
             some, left = left[:_TOGETHER], left[_TOGETHER:]
             with contextlib.suppress(LakemirrorError):
-                yield from self._set_aside_some(some)
+                yield from self._move_some_listed(some)
 
-    def _set_aside_some(self, moves: Sequence[tuple[Entry, str]]) -> Sequence[tuple[Entry, str]]:
+    def _move_some_listed(self, moves: Sequence[tuple[Entry, str]]) -> Sequence[tuple[Entry, str]]:
         if len(moves) < _WORTH_A_LISTING:
-            return [move for move in moves if self.set_aside(*move)]
+            return [move for move in moves if self.move_listed(*move)]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="archive") as pool:
             copied = [move for move, is_there in zip(moves, pool.map(self._copy, moves), strict=True) if is_there]
         return self._completed(copied, self._as_listed([entry.path for entry, _ in copied]))
@@ -184,17 +184,17 @@ class ObjectStorage:
 
         What is at `target` may be another engine's copy, and the file here one that its publisher has put since.
         """
-        key, place = self._key(entry.path), self._key(target)
+        key, target_key = self._key(entry.path), self._key(target)
         try:
             if self.store.is_too_large_to_copy(entry.size):
-                if self.store.head(place) is not None:
+                if self.store.head(target_key) is not None:
                     return False
-                self.store.copy(key, place, entry.size)
+                self.store.copy(key, target_key, entry.size)
                 is_copied = True
             elif entry.size > _PUT_AGAIN:
-                is_copied = self.store.copy_new(key, place)
+                is_copied = self.store.copy_new(key, target_key)
             else:
-                is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
+                is_copied = self.store.put_new(target_key, self.store.read_same(key, replace(entry, path=key)))
         except FileNotFoundError:
             return False
         failpoints.reach("store.after-copy")

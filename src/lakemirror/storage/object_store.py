@@ -56,24 +56,24 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def read(self, key: str, known: Entry | None = None) -> bytes:
-        """The complete object; FileNotFoundError. `known`: as a listing showed it, then it may come from memory."""
+    def read(self, key: str, listed: Entry | None = None) -> bytes:
+        """The complete object; FileNotFoundError. `listed`: as a listing showed it, then it may come from memory."""
         import obstore
 
-        if known is not None and (kept := self.cache.content(key, known.tag)) is not None:
+        if listed is not None and (kept := self.cache.content(key, listed.tag)) is not None:
             return kept
         with self._coded("get", key):
             found = obstore.get(self._store, key)
             data = bytes(found.bytes())
-            self.cache.keep(key, _tag(found.meta), data, lasting=known is not None)
+            self.cache.keep(key, _tag(found.meta), data, lasting=listed is not None)
         return data
 
-    def read_same(self, key: str, known: Entry) -> bytes:
+    def read_same(self, key: str, listed: Entry) -> bytes:
         """The complete object that a listing showed, perhaps from memory; FileNotFoundError where it is another."""
-        if (kept := self.cache.content(key, known.tag)) is not None:
+        if (kept := self.cache.content(key, listed.tag)) is not None:
             return kept
-        data = self.range(key, 0, known.size, known.tag)
-        self.cache.keep(key, known.tag, data)
+        data = self.range(key, 0, listed.size, listed.tag)
+        self.cache.keep(key, listed.tag, data)
         return data
 
     def tail(self, key: str, size: int) -> tuple[Entry, bytes]:

@@ -79,26 +79,26 @@ def local_path(address: str | os.PathLike[str] | Place) -> Path | None:
 
 def etag_of(path: Place) -> str:
     """The ETag that a listing or a write of this process gave; empty if there is none. Sends no request."""
-    return path.known.etag if isinstance(path, StorePath) and path.known is not None else ""
+    return path.listed.etag if isinstance(path, StorePath) and path.listed is not None else ""
 
 
 def written_here(path: Place) -> Place | None:
     """The file as this process wrote it last: `stat` and `read_bytes` then send no request, or fewer. None if that is
     not known, and on a disk.
     """
-    known = path.store.cache.own(path.key) if isinstance(path, StorePath) else None
-    return replace(path, known=known) if known is not None else None  # type: ignore[type-var]
+    listed = path.store.cache.own(path.key) if isinstance(path, StorePath) else None
+    return replace(path, listed=listed) if listed is not None else None  # type: ignore[type-var]
 
 
-def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
+def opened(address: str | Place, listed: Entry | None = None, *, written_once: bool = False) -> Any:
     """The source that pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError.
 
-    `known`: the object as a listing showed it; FileNotFoundError if another one is in its place. `written_once`: the
+    `listed`: the object as a listing showed it; FileNotFoundError if another one is in its place. `written_once`: the
     file is a data file, which nobody replaces.
     """
     path = place(address)
     if isinstance(path, StorePath):
-        return ObjectFile(path.store, path.key, known or path.known, written_once=written_once)
+        return ObjectFile(path.store, path.key, listed or path.listed, written_once=written_once)
     return str(path)
 
 

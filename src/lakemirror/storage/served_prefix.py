@@ -104,15 +104,15 @@ class ServedPrefix:
         if is_folder:
             self._move_folder(source, target)
         else:
-            key, place = self._key(source), self._key(target)
+            key, target_key = self._key(source), self._key(target)
             entry = self._store.head(key)
             if entry is None:
                 raise FileNotFoundError(source)
             if expected is None and not self._store.is_too_large_to_copy(entry.size):
-                if not self._store.copy_new(key, place):
+                if not self._store.copy_new(key, target_key):
                     raise Changed
             else:
-                self._store.copy(key, place, entry.size)
+                self._store.copy(key, target_key, entry.size)
             self._keep_folder_of(source)
             self._store.delete([key])
         self._known.discard(target)
@@ -138,8 +138,8 @@ class ServedPrefix:
         A store has no condition for the end of an upload in parts: what is replaced is looked at just before it.
         """
         aside = expected is None and not self._store.is_too_large_to_copy(size)
-        place = f"{self._parts}/{uuid.uuid4().hex}" if aside else key
-        writer = self._store.writer(place)
+        written = f"{self._parts}/{uuid.uuid4().hex}" if aside else key
+        writer = self._store.writer(written)
         try:
             with source.open("rb") as file:
                 while data := file.read(_PART):
@@ -154,10 +154,10 @@ class ServedPrefix:
         writer.close()
         if aside:
             try:
-                if not self._store.copy_new(place, key):
+                if not self._store.copy_new(written, key):
                     raise Changed
             finally:
-                self._store.delete([place])
+                self._store.delete([written])
 
     def _move_folder(self, source: str, target: str) -> None:
         """Copies what is in a folder, names that begin with `_` first, so that no data comes before its metadata."""

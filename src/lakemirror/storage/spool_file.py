@@ -35,7 +35,7 @@ class SpoolFile:
     def __init__(self, folder: SpoolFolder, name: str, file: int) -> None:
         self._folder, self._name, self._file = folder, name, file
         data = self._content()
-        self.id, self.first, begin = _head(data)
+        self.id, self.first, begin = head_of(data)
         if not begin:
             self._rewrite(b"")
         elif not data.endswith(b"\n"):
@@ -66,7 +66,7 @@ class SpoolFile:
     def lines(self) -> list[bytes]:
         """The lines. The number of the first one is `first`."""
         data = self._content()
-        return _complete_lines(data, _head(data)[2])
+        return complete_lines(data, head_of(data)[2])
 
     def drop_first(self, count: int) -> None:
         """Cuts off so many lines, atomically."""
@@ -85,7 +85,7 @@ class SpoolFile:
 
     def _rewrite(self, rest: bytes) -> None:
         """Puts another file in place of this one, which is locked before it has the name."""
-        head = json.dumps({"spool": self.id, "from": self.first}).encode() + b"\n"
+        head = head_line(self.id, self.first)
         with folder_of(self._folder.root, self._folder.path(self._name)) as (folder, name):
             temporary = f"{name}.tmp"
             with suppress(FileNotFoundError):
@@ -138,8 +138,8 @@ class SpoolFolder:
             with suppress(OSError, LakemirrorError), folder_of(self.root, self.path(name)) as (folder, last):
                 with os.fdopen(open_file(folder, last, name), "rb") as file:
                     data = file.read(2 * MOST_BYTES)
-                spool, first, begin = _head(data)
-                found.append((spool, first, _complete_lines(data, begin)))
+                spool, first, begin = head_of(data)
+                found.append((spool, first, complete_lines(data, begin)))
         return found
 
     def _names(self) -> list[str]:
@@ -174,7 +174,12 @@ class SpoolFolder:
         return SpoolFile(self, name, file)
 
 
-def _head(data: bytes) -> tuple[str, int, int]:
+def head_line(spool: str, first: int) -> bytes:
+    """The head of a file with this id, whose next line has this number."""
+    return json.dumps({"spool": spool, "from": first}).encode() + b"\n"
+
+
+def head_of(data: bytes) -> tuple[str, int, int]:
     """The id, the number of the first line, and where the lines begin; a new id and 0 where there is no head."""
     line, end, _ = data.partition(b"\n")
     with suppress(ValueError, KeyError, TypeError):
@@ -184,6 +189,6 @@ def _head(data: bytes) -> tuple[str, int, int]:
     return uuid.uuid4().hex, 1, 0
 
 
-def _complete_lines(data: bytes, begin: int) -> list[bytes]:
+def complete_lines(data: bytes, begin: int) -> list[bytes]:
     """The lines from `begin` on, without one that is not written to its end."""
     return data[begin:].split(b"\n")[:-1]

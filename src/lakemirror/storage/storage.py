@@ -121,17 +121,17 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool:
         """True if anything is at that path, also a link."""
 
-    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+    def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process.
 
-        `known`: the file as a listing showed it. A store then reads this content or raises.
+        `listed`: the file as a listing showed it. A store then reads this content or raises.
         """
 
-    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
         """The file's content; FileNotFoundError. `content-too-large`, without reading, if it has more than
         `most_bytes`.
 
-        `known`: the file as a listing showed it. A store then returns this content, perhaps from memory, or a newer
+        `listed`: the file as a listing showed it. A store then returns this content, perhaps from memory, or a newer
         one.
         """
 
@@ -162,15 +162,15 @@ class Storage(Protocol):
         store asks for no more, because a copy never replaces an object.
         """
 
-    def set_aside(self, entry: Entry, target: str) -> bool:
+    def move_listed(self, entry: Entry, target: str) -> bool:
         """Moves a listed file and sets its time to now; False if another file is in its place.
 
         The folder may have been deleted and recreated since the listing, with a new file of the same name that is not
         applied. So the file is compared with the listed one, and is not moved if it differs.
         """
 
-    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
-        """`set_aside` for several files; yields those that were moved. A store moves many at once.
+    def move_all_listed(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """`move_listed` for several files; yields those that were moved. A store moves many at once.
 
         A file that cannot be moved is skipped.
         """

@@ -18,13 +18,13 @@ from lakemirror.storage.storage import Entry
 class StorePath:
     """A key in a bucket; a folder is a prefix that holds an object.
 
-    `known`: the object as a listing showed it, so that `stat` needs no request and its content may be in memory.
+    `listed`: the object as a listing showed it, so that `stat` needs no request and its content may be in memory.
     Methods raise what those of Path do, and LakemirrorError as `ObjectStore`.
     """
 
     root: str
     key: str
-    known: Entry | None = field(default=None, compare=False, repr=False)
+    listed: Entry | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.store.uri(self.key)
@@ -49,7 +49,7 @@ class StorePath:
         return self
 
     def entry(self) -> Entry:
-        entry = self.known or self.store.head(self.key)
+        entry = self.listed or self.store.head(self.key)
         if entry is None:
             raise FileNotFoundError(2, "No such object", str(self))
         return entry
@@ -68,7 +68,7 @@ class StorePath:
         return next(self.store.entries(f"{self.key}/" if self.key else ""), None) is not None
 
     def read_bytes(self) -> bytes:
-        return self.store.read(self.key, self.known)
+        return self.store.read(self.key, self.listed)
 
     def write_bytes(self, data: bytes | bytearray) -> int:
         self.store.put(self.key, bytes(data))
@@ -76,7 +76,7 @@ class StorePath:
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
         """The object for reading."""
-        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self.key, self.known), 1 << 16))
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self.key, self.listed), 1 << 16))
 
     def unlink(self, missing_ok: bool = True) -> None:
         self.store.delete([self.key])

@@ -55,13 +55,13 @@ def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
 def current_rows(changes: pa.Table, meaning: Meaning) -> pa.Table:
     """The rows of the mirrored table; where deletes are soft, with `__deleted` and `__deleted_at` (NULL: not known)."""
     events = _in_order(changes, meaning)
-    mark, place = events.mark, np.arange(len(events.mark))
+    mark, index = events.mark, np.arange(len(events.mark))
     starts = np.flatnonzero(events.begins)
     kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
     if len(starts):
-        last = np.maximum.reduceat(np.where(mark != INSERT, place, -1), starts)
-        kept = (place >= last[np.cumsum(events.begins) - 1]) & (mark != DELETE)
-        values = np.maximum.reduceat(np.where(mark != DELETE, place, -1), starts)
+        last = np.maximum.reduceat(np.where(mark != INSERT, index, -1), starts)
+        kept = (index >= last[np.cumsum(events.begins) - 1]) & (mark != DELETE)
+        values = np.maximum.reduceat(np.where(mark != DELETE, index, -1), starts)
         if meaning.deletes == SOFT:
             dead[values[(values >= 0) & (values < last)]] = True
     rows = events.values.filter(pa.array(kept | dead))
@@ -155,9 +155,9 @@ def _in_order(changes: pa.Table, meaning: Meaning) -> _Events:
     return _completed(events, meaning, lefts) if partial.any() else events
 
 
-def _late(rank: Numbers, key: Numbers, place: np.ndarray[Any, Any]) -> Flags:
+def _late(rank: Numbers, key: Numbers, arrived: np.ndarray[Any, Any]) -> Flags:
     """Ranks ascend from key to key, so the highest of the keys before is lower than every one of this key."""
-    arrival = np.lexsort((place, key))
+    arrival = np.lexsort((arrived, key))
     highest = np.maximum.accumulate(rank[arrival])
     late = np.zeros(len(rank), bool)
     late[arrival[1:]] = rank[arrival[1:]] < highest[:-1]

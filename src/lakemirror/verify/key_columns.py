@@ -36,8 +36,8 @@ def check_key_columns(state: Replay, table: str) -> list[Finding]:
                 message = (
                     f"version {commit.version}: key column {key!r} is not the one that rows were written with: {what}"
                 )
-                place = f"_delta_log/{commit.version:020}.json"
-                found[key] = Finding("verify-key-column-missing", table, message, place)
+                file = f"_delta_log/{commit.version:020}.json"
+                found[key] = Finding("verify-key-column-missing", table, message, file)
         if manifest is not None:
             wanted |= {key: held[key] for each in manifest.key_columns if (key := each.lower()) in held}
     return list(found.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -161,7 +161,7 @@ def _apply(path: Place, number: int, state: Replay) -> bool:
     return not damage
 
 
-def _apply_actions(actions: list[Action], number: int, name: str, state: Replay) -> None:
+def _apply_actions(actions: Sequence[Action], number: int, name: str, state: Replay) -> None:
     added: set[str] = set()
     for action in actions:
         if value := action.get("remove"):
@@ -180,7 +180,7 @@ def _apply_actions(actions: list[Action], number: int, name: str, state: Replay)
             state.protocol = value
 
 
-def _damage(data: bytes, actions: list[Action], commit: Commit) -> str:
+def _damage(data: bytes, actions: Sequence[Action], commit: Commit) -> str:
     """What shows that a commit is not complete; empty if nothing does."""
     if not actions or not commit.info:
         return "has no commitInfo: it is cut short or empty"
@@ -194,7 +194,7 @@ def _damage(data: bytes, actions: list[Action], commit: Commit) -> str:
     return ""
 
 
-def _commit(number: int, actions: list[Action]) -> Commit:
+def _commit(number: int, actions: Sequence[Action]) -> Commit:
     transactions: dict[str, int] = {}
     info: Mapping[str, Any] = {}
     changes = False

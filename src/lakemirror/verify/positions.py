@@ -54,7 +54,7 @@ def begin_of(state: Replay) -> int | None:
     manifests = [manifest for commit in state.commits if (manifest := _manifest(commit)) is not None]
     if len([each for each in positions if each is not None]) != 1 or not manifests:
         return None
-    built = [place for place, manifest in enumerate(manifests) if manifest.built]
+    built = [index for index, manifest in enumerate(manifests) if manifest.built]
     manifests = manifests[built[-1] :] if built else manifests
     if state.commits[0].version and not built:
         return None
@@ -79,7 +79,7 @@ def _findings(state: Replay, table: str, folder: Folder | None, begins_later: bo
     ours = [(commit, manifest) for commit, manifest in applied if manifest.identity == position.identity]
     yield from _each_commit(applied, table)
     begin = ours[0][1].first if ours and begins_later else 1
-    yield from _order(ours, table, _set_aside(folder, position), begin)
+    yield from _order(ours, table, _quarantined(folder, position), begin)
     if ours:
         yield from _last(ours[-1][1], position, table)
     yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
@@ -93,25 +93,25 @@ def _manifest(commit: Commit) -> Manifest | None:
 def _each_commit(applied: Sequence[tuple[Commit, Manifest]], table: str) -> Iterator[Finding]:
     """Checks that position and manifest of one commit agree."""
     for commit, manifest in applied:
-        place = f"_delta_log/{commit.version:020}.json"
+        logged = f"_delta_log/{commit.version:020}.json"
         position = current_position(commit.transactions)
         if position is None:
             message = (
                 f"version {commit.version} has a manifest (files {manifest.first} to {manifest.last}) and no position"
             )
-            yield Finding("verify-position-differs", table, message, place)
+            yield Finding("verify-position-differs", table, message, logged)
         elif (position.identity, position.number) != (manifest.identity, manifest.last):
             message = (
                 f"version {commit.version} sets position {position.number} of {position.identity}, its manifest ends "
                 f"at {manifest.last} of {manifest.identity}"
             )
-            yield Finding("verify-position-differs", table, message, place)
+            yield Finding("verify-position-differs", table, message, logged)
         elif manifest.first > manifest.last:
             message = f"version {commit.version}: its manifest goes from {manifest.first} to {manifest.last}"
-            yield Finding("verify-position-differs", table, message, place)
+            yield Finding("verify-position-differs", table, message, logged)
 
 
-def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
+def _quarantined(folder: Folder | None, position: Position) -> set[int] | None:
     """The numbers that were set aside; None where nobody knows: the folder that the table was filled from is gone, and
     what was set aside with it."""
     if folder is None or folder.identity != position.identity:
@@ -120,26 +120,26 @@ def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
 
 
 def _order(
-    applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None, begin: int
+    applied: Sequence[tuple[Commit, Manifest]], table: str, quarantined: set[int] | None, begin: int
 ) -> Iterator[Finding]:
     """Checks that every number from `begin` on is covered once: a manifest begins where the one before ends."""
     before = begin - 1
     begun = False
     for commit, manifest in applied:
-        place = f"_delta_log/{commit.version:020}.json"
+        logged = f"_delta_log/{commit.version:020}.json"
         if manifest.built or not manifest.file:  # a history table begins, or was made again
             before, begun = max(before, manifest.last), True
             continue
         is_first_of_all = not begun and commit.version > 0 and manifest.first > 1
         if begun and manifest.first <= before:
             message = f"version {commit.version} applies files {manifest.first} to {manifest.last} after file {before}"
-            yield Finding("verify-applied-twice", table, message, place)
-        elif set_aside is not None and not (is_first_of_all and applied[0][0].version != 0):
-            missing = [number for number in range(before + 1, manifest.first) if number not in set_aside][:5]
+            yield Finding("verify-applied-twice", table, message, logged)
+        elif quarantined is not None and not (is_first_of_all and applied[0][0].version != 0):
+            missing = [number for number in range(before + 1, manifest.first) if number not in quarantined][:5]
             if missing:
                 named = ", ".join(map(str, missing))
                 message = f"version {commit.version} begins at file {manifest.first}; no commit applies {named}"
-                yield Finding("verify-applied-gap", table, message, place)
+                yield Finding("verify-applied-gap", table, message, logged)
         before, begun = max(before, manifest.last), True
     numbers: dict[str, int] = {}
     for commit, _ in applied:
@@ -185,14 +185,17 @@ def _identity(
 def _by_others(commits: Sequence[Commit], last_ours: int, table: str) -> Iterator[Finding]:
     for commit in commits:
         operation = str(commit.info.get("operation", "unknown operation"))
-        place = f"_delta_log/{commit.version:020}.json"
+        logged = f"_delta_log/{commit.version:020}.json"
         if operation in _RESTORES and commit.version > last_ours:
             message = f"version {commit.version} restores an older version: rows and position no longer belong together"
-            yield Finding("verify-restored", table, message, place)
+            yield Finding("verify-restored", table, message, logged)
         elif commit.changes_data and _manifest(commit) is None and not _forgets(commit):
             who = commit.info.get("engineInfo") or "an unknown writer"
             yield Finding(
-                "verify-changed-by-others", table, f"version {commit.version}: {operation} by {who} changes data", place
+                "verify-changed-by-others",
+                table,
+                f"version {commit.version}: {operation} by {who} changes data",
+                logged,
             )
 
 

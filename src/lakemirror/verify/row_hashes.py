@@ -33,8 +33,8 @@ def row_hashes(columns: Sequence[pa.Array], rows: int, seed: int) -> Hashes:
 def combined(columns: Sequence[Hashes], rows: int, seed: int) -> Hashes:
     """`row_hashes` from the hashes of the columns."""
     found = np.full(rows, np.uint64(seed), np.uint64)
-    for place, hashes in enumerate(columns):
-        salt = np.uint64(((place + 1) * int(NULL) + seed) % (1 << 64))
+    for index, hashes in enumerate(columns):
+        salt = np.uint64(((index + 1) * int(NULL) + seed) % (1 << 64))
         found = mixed(found ^ mixed(hashes + salt))
     return found
 

@@ -127,10 +127,10 @@ def folded(changes: Records, *, any_order: bool = False, row_of: RowOf | None = 
     changes = changes[order]
     begins = _begins(changes)
     group = np.cumsum(begins) - 1
-    place = np.arange(len(changes))
+    index = np.arange(len(changes))
     replaces = changes[:, 4] != np.uint64(INSERT)
-    last = np.maximum.reduceat(np.where(replaces, place, -1), np.flatnonzero(begins))
-    kept = (place >= last[group]) & (changes[:, 4] != np.uint64(DELETE))
+    last = np.maximum.reduceat(np.where(replaces, index, -1), np.flatnonzero(begins))
+    kept = (index >= last[group]) & (changes[:, 4] != np.uint64(DELETE))
     if row_of is not None:
         changes = _completed(changes, begins, row_of)
     undecided = changes[:0, :2]
@@ -146,13 +146,13 @@ def _completed(changes: Records, begins: np.ndarray[Any, np.dtype[np.bool_]], ro
     """The changes, sorted by key and order, with the hash of the complete row: a column that a change leaves out is
     that of the change before, NULL after a delete and for the first one of a key.
     """
-    place = np.arange(len(changes))
-    begin = np.maximum.accumulate(np.where(begins, place, 0))
+    index = np.arange(len(changes))
+    begin = np.maximum.accumulate(np.where(begins, index, 0))
     is_delete = changes[:, 4] == np.uint64(DELETE)
     columns = []
     for column in range(5, changes.shape[1], 2):
         hashes = np.where(is_delete, NULL, changes[:, column])
-        last = np.maximum.accumulate(np.where(changes[:, column + 1] == 0, place, -1))
+        last = np.maximum.accumulate(np.where(changes[:, column + 1] == 0, index, -1))
         columns.append(np.where(last >= begin, hashes[last], NULL))
     complete = changes[:, :5].copy()
     complete[:, 2] = row_of(columns, len(changes))

@@ -208,11 +208,11 @@ def test_latest_commits_come_newest_first_and_lazily(tmp_path: Path) -> None:
     commit(tmp_path, 0, PROTOCOL, METADATA)
     commit(tmp_path, 1, add("a"))
     (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(b"torn {")
-    assert next(latest_commits(tmp_path)) == (1, [add("a")])
+    assert next(latest_commits(tmp_path)) == (1, (add("a"),))
     with pytest.raises(LakemirrorError):
         list(latest_commits(tmp_path))
     commit(tmp_path, 0, PROTOCOL)
-    assert [version for version, _ in latest_commits(tmp_path, newest_first=False)] == [0, 1]
+    assert [version for version, _ in latest_commits(tmp_path)] == [1, 0]
 
 
 def test_agrees_with_another_client(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def check(table: Path, recent: RecentLog) -> Log | None:
         assert whole is None and known is None
         return None
     assert known.version == whole.version
-    expected, found = read_snapshot(table), read_snapshot(table, known=known)
+    expected, found = read_snapshot(table), read_snapshot(table, listed=known)
     assert expected is not None and found is not None
     assert (found.version, found.metadata) == (expected.version, expected.metadata)
     assert found.files.keys() == expected.files.keys(), "checkpoints leave out what only a commit says of a file"

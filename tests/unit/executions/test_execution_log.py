@@ -25,7 +25,9 @@ from lakemirror.executions import execution_log, executions_table
 from lakemirror.executions.execution import Execution, of_error, parse_line
 from lakemirror.executions.execution_log import ExecutionLog, read_executions
 from lakemirror.executions.executions_table import DAY, EXECUTIONS
+from lakemirror.executions.published_executions import PUBLISHED, publish_execution
 from lakemirror.landing_zone.zone import TableName
+from lakemirror.publisher import Landing
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 from lakemirror.storage.spool_file import SpoolFile
@@ -447,3 +449,30 @@ def test_replaced_files_are_removed(shop: Path, monkeypatch: pytest.MonkeyPatch)
     assert snapshot is not None
     assert len(list((shop / EXECUTIONS).glob(f"{DAY}=*/*.parquet"))) <= 3
     assert logged(shop) == {f"t{n}": 1 for n in range(33)}
+
+
+def test_what_a_capture_publishes_is_logged_once(shop: Path) -> None:
+    """As through a service: lines come in the landing zone, say only how a capture went, and are in the table once."""
+    declare(shop, "orders", ["id"])
+    place = Landing(shop).folder(PUBLISHED)
+    for seconds in (0.0, 3.5):
+        publish_execution(place, Execution(time.time(), "Capture", "", "web", seconds))
+    assert [each.seconds for each in opened(shop).log("web")] == [0.0, 3.5]
+    executions = a_log(shop)
+    for _ in range(2):
+        executions.carry()
+    assert [row["DurationSeconds"] for row in rows(shop)] == [0.0, 3.5]
+    publish_execution(place, Execution(time.time(), "Capture", "", "web", 0.0, error_code="capture-taken"))
+    publish_execution(place, Execution(time.time(), "RemoveTable", "", "web"))
+    assert [each.error_code for each in opened(shop).log("web")] == ["", "", "capture-taken"]
+    executions.carry()
+    assert len(rows(shop)) == 3 and len(opened(shop).log("web")) == 3
+    for number in range(250):
+        publish_execution(place, Execution(time.time(), "Capture", "", "web", float(number)))
+    executions.carry()
+    (file,) = (shop / PUBLISHED).iterdir()
+    assert len(file.read_bytes().splitlines()) == 201 and len(rows(shop)) == 3 + 200
+    file.write_text("no head\n[1]\n")
+    (shop / PUBLISHED / "other.jsonl").write_bytes(b"x" * (2 << 20))
+    executions.carry()
+    assert len(opened(shop).log("web")) == 203

@@ -70,7 +70,7 @@ def made(table: Path, *names: str) -> Snapshot:
         configuration["delta.checkpointPolicy"] = "v2"
     make(table, Protocol(reader, 7, readers if listed else None, frozenset(features)), **configuration)
     log = table / "_delta_log" / f"{0:020}.json"
-    actions = read_commit(log)
+    actions = list(read_commit(log))
     domains = {"mine": "{}"} if "domainMetadata" in names else {}
     if COLLATIONS & features:
         domains["delta.collations"] = '{"writeVersions":{"icu":"75.1"}}'

@@ -132,10 +132,10 @@ def test_a_move_that_fails_is_repeated_later(tmp_path: Path) -> None:
     class Failing(LocalStorage):
         fails = True
 
-        def set_aside(self, entry: Entry, target: str) -> bool:
+        def move_listed(self, entry: Entry, target: str) -> bool:
             if self.fails and entry.path == paths(1)[0]:
                 raise PermissionError(13, "Permission denied")
-            return super().set_aside(entry, target)
+            return super().move_listed(entry, target)
 
     database(tmp_path, 1, 2, 3)
     storage = Failing(tmp_path)

@@ -7,7 +7,7 @@ from folders import FOOTER, ORDERS, Look, entry, file_name, folder, look_at, pat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemirror.landing_zone.archive import leftovers
+from lakemirror.landing_zone.archive import to_archive
 from lakemirror.landing_zone.change_file import AppliedFiles, Readiness, TableFiles, partition_values
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.zone import TableFolder
@@ -219,5 +219,5 @@ def test_any_files_by_time(files: dict[str, int], applied: set[str], last: str) 
     assert names(found) == [f"{name}.parquet" for _, name in expected]
     there = applied & files.keys()
     stays = last if last in there else max(((files[n], n) for n in there), default=(0, ""))[1]
-    moved: list[Entry] = leftovers(TableFiles(lies, BY_TIME), done)
+    moved: list[Entry] = to_archive(TableFiles(lies, BY_TIME), done)
     assert {each.name[0] for each in moved} == there - {stays}

@@ -21,8 +21,8 @@ from lakemirror.landing_zone.identity import (
     Marker,
     decide,
     identify,
-    marker_place,
     parse_marker,
+    path_in_zone,
 )
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName, scan
@@ -196,8 +196,8 @@ def test_every_rename_gives_another_id_and_every_engine_the_same() -> None:
 
 
 def test_folders_of_schemas_are_told_apart() -> None:
-    assert marker_place(TableName("sales", "orders")) == "sales.schema/orders"
-    assert marker_place(ORDERS) == "orders"
+    assert path_in_zone(TableName("sales", "orders")) == "sales.schema/orders"
+    assert path_in_zone(ORDERS) == "orders"
     assert decided(marker(TABLE, "sales.schema/orders"), folder(1), None).kind == "renamed"
 
 

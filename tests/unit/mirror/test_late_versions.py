@@ -351,6 +351,22 @@ def test_a_folder_that_is_made_again_and_again_has_no_empty_version(tmp_path: Pa
     assert step(tmp_path, 1, (4, 20, "d")) == [("a", 5, 6), ("b", 6, 7), ("c", 7, 8), ("d", 20, None)]
 
 
+@pytest.mark.parametrize(
+    ("top", "low"), [(2**63 - 1, 1), (math.nan, 1.0), (math.inf, 1.0), (date(9999, 12, 31), date(2020, 1, 1))], ids=str
+)
+def test_a_folder_that_is_made_again_after_the_highest_value_of_the_type(tmp_path: Path, top: Any, low: Any) -> None:
+    begun(tmp_path)
+    for value, at in (("a", low), ("b", top), ("c", low)):
+        if value == "c":
+            made_again(tmp_path)
+        number = 2 if value == "b" else 1
+        put(tmp_path, "t", number, marked([4], id=[1], n=[at], v=[value]))
+        sync(tmp_path)
+    open_ = [row for row in versions(tmp_path) if row[2] is None]
+    assert [row[0] for row in open_] == ["c"] and repr(open_[0][1]) == repr(top)
+    assert (low, "a") in {(row[1], row[0]) for row in versions(tmp_path)}
+
+
 def test_a_folder_that_is_made_again_while_history_is_off(tmp_path: Path) -> None:
     begun(tmp_path)
     put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 6], v=["a", "x"]))

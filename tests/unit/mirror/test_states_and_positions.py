@@ -75,7 +75,7 @@ def test_a_position_before_the_known_end_of_the_log_is_found(tmp_path: Path) -> 
             write_checkpoint(snapshot, durable=False)
     known = RecentLog(tmp_path).read()
     assert known is not None and min(known.commits) == 20
-    found = read_table_log(str(tmp_path), known=known)
+    found = read_table_log(str(tmp_path), listed=known)
     assert found is not None and found.position is not None
     assert found.manifest == MANIFEST, "the commit that holds it is older than what is known"
     assert found == read_table_log(str(tmp_path))

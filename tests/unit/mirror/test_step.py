@@ -135,7 +135,7 @@ def test_an_apply_counts_although_the_log_cannot_be_read_after_it(
     assert isinstance(step(replicator, replicator.observe(files))[1], Applied)
 
 
-@pytest.mark.parametrize("moment", ["retire.before-move", "retire.between-moves"])
+@pytest.mark.parametrize("moment", ["archive.before-move", "archive.between-moves"])
 def test_a_resync_ends_an_archiving_that_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

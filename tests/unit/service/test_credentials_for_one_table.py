@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,28 +16,42 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.filedatalake import FileSystemClient
-from running_service import Answer, Running, until
+from running_service import Answer, Running, principals_of, until
 from tests.landing import declare, put
+from tests.object_stores import moto
+from tests.seen_in_store import SeenInStore
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.service.auth import folder_sas
-from lakemirror.service.auth.principals import Issued, Principal, Principals
+from lakemirror.service.auth.principals import Issued, Principal
 from lakemirror.service.sharing.profile import write_profile
 from lakemirror.service.unity.unity_endpoints import Unity
+from lakemirror.storage import connections, place
 
 API = "/api/2.1/unity-catalog"
 XML = {"Accept": "application/xml", "x-ms-version": "2021-08-06"}
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["disk", pytest.param("bucket", marks=pytest.mark.full)])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The root that is served, with mirrored tables: a folder, and a prefix of a bucket."""
     made = tmp_path_factory.mktemp("credentials")
-    for place in ("sales/shop", "hidden/shop"):
+    for place_of in ("sales/shop", "hidden/shop"):
         for table in ("orders", "orders2", "crm.people"):
-            declare(made / place, table, ["id"])
-            put(made / place, table, 1, {"id": [1], "name": ["a"], "__rowMarker__": [0]})
-        MirroredDatabase(made / place, engine="local").sync()
-    return made
+            declare(made / place_of, table, ["id"])
+            put(made / place_of, table, 1, {"id": [1], "name": ["a"], "__rowMarker__": [0]})
+        MirroredDatabase(made / place_of, engine="local").sync()
+    if request.param == "disk":
+        yield made
+        return
+    with moto() as server:
+        connections.give_options("", server.options)
+        seen = SeenInStore(place(f"{server.bucket()}/lake"), own=tmp_path_factory.mktemp("state"))
+        for each in made.rglob("*"):
+            if each.is_file():
+                (seen / str(each.relative_to(made))).write_bytes(each.read_bytes())
+        yield seen
+        connections.forget_all()
 
 
 @dataclass(frozen=True)
@@ -197,7 +211,7 @@ def test_no_other_folder_is_listed(running: Running, key: Key, tail: str) -> Non
 
 
 def test_nothing_is_changed_by_it(running: Running, key: Key) -> None:
-    before = {each: each.read_bytes() for each in (running.root / "sales").rglob("*") if each.is_file()}
+    before = {str(each): each.read_bytes() for each in (running.root / "sales").rglob("*") if each.is_file()}
     database = key.inner.partition("/")[0]
     landing, own = f"{database}/Files/LandingZone/orders", key.inner
     source = f"/{key.workspace}/{own}/_delta_log/00000000000000000000.json"
@@ -222,7 +236,7 @@ def test_nothing_is_changed_by_it(running: Running, key: Key) -> None:
             body = batch.encode() if "batch" in path else b"x"
             answer = send(running, method, path, key.sas, body, **headers)
             assert answer.status == 403, (method, path, headers, answer.status, answer.body)
-    assert {each: each.read_bytes() for each in (running.root / "sales").rglob("*") if each.is_file()} == before
+    assert {str(each): each.read_bytes() for each in (running.root / "sales").rglob("*") if each.is_file()} == before
 
 
 @pytest.mark.parametrize(
@@ -292,7 +306,7 @@ def test_who_gets_credentials(running: Running, writer_token: str, reader: Issue
     row = running.send("GET", f"{API}/tables/sales.shop.orders", token=token).json
     assert asked(running, token, row["table_id"]).status == 200
     hidden = json.loads((running.root / "hidden/shop/Tables/orders/_delta_log/00000000000000000000.json")
-                        .read_text().split("metaData")[1][2:].split("\n")[0][:-1])["id"]  # fmt: skip
+                        .read_bytes().decode().split("metaData")[1][2:].split("\n")[0][:-1])["id"]  # fmt: skip
     for table_id, operation, status, code in (
         (row["table_id"], "READ_WRITE", 403, "PERMISSION_DENIED"),
         (row["table_id"], "WRITE", 400, "INVALID_ARGUMENT"),
@@ -308,14 +322,14 @@ def test_who_gets_credentials(running: Running, writer_token: str, reader: Issue
     assert running.send("POST", path, b"x" * 70_000, token=token).status == 413
     assert running.send("GET", path, token=token).status == 405
     assert running.send("POST", path, {}).status == 401
-    write_profile(Principals(running.root), "reader", tmp_path / "profile", running.url, 3600)
+    write_profile(principals_of(running.root), "reader", tmp_path / "profile", running.url, 3600)
     shared = json.loads((tmp_path / "profile").read_text())["bearerToken"]
     assert running.send("GET", f"{API}/tables/sales.shop.orders", token=shared).status == 200
     assert asked(running, shared, row["table_id"]).status == 401
 
 
 def test_it_ends_with_the_principals_key_role_and_name(running: Running) -> None:
-    known = Principals(running.root)
+    known = principals_of(running.root)
     for name, end in (
         ("turned", known.rotate), ("gone", known.remove), ("without", lambda _: known.move_roles("hidden", None)),
     ):  # fmt: skip

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import LocalStorage
+from lakemirror.storage.durable import put_new
 
 
 @pytest.fixture
@@ -269,5 +272,34 @@ def test_a_held_folder_that_is_made_again_is_not_mistaken(storage: LocalStorage)
         (place / "file").write_bytes(b"new")
         with pytest.raises(FileNotFoundError):
             storage.read("held/file")
-        assert not storage.set_aside(entry, "held/_ProcessedFiles/file")
+        assert not storage.move_listed(entry, "held/_ProcessedFiles/file")
     assert storage.read("held/file") == b"new" and not storage.exists("held/_ProcessedFiles")
+
+
+def test_files_appear_at_once_where_there_are_no_hard_links(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    commit = storage.root / "a/commit"
+    assert storage.write_new("a/new", b"first") and not storage.write_new("a/new", b"second")
+    assert put_new(commit, b"first", durable=True) is not None and put_new(commit, b"second", durable=True) is None
+    assert storage.read("a/new") == commit.read_bytes() == b"first"
+    assert sorted(path.name for path in commit.parent.iterdir()) == ["commit", "file", "new"]
+
+
+def test_a_link_that_was_made_although_the_answer_says_it_is_taken(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system that sends a request twice."""
+    link = os.link
+
+    def twice(*given: Any, **named: Any) -> None:
+        link(*given, **named)
+        link(*given, **named)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert storage.write_new("a/new", b"first") and not storage.write_new("a/new", b"second")
+    assert put_new(storage.root / "a/commit", b"first", durable=False) is not None

@@ -112,10 +112,9 @@ def from_texts(texts: Sequence[str], kind: pa.StructType) -> pa.ChunkedArray:
 
 def next_value(value: pa.Scalar) -> pa.Scalar:
     """The least value of a sequence's type that is higher; the value itself where there is none."""
-    kind, found = value.type, _next(value)
     try:
-        return pa.scalar(found, kind)
-    except (pa.ArrowException, OverflowError):
+        return pa.scalar(_next(value), value.type)
+    except (pa.ArrowException, OverflowError, ValueError):
         return value
 
 

@@ -85,8 +85,8 @@ class TextDoubts:
         self._names = batch.schema.names
         if self._looks is None and batch.num_rows:
             self._looks = {
-                name: looks_like(batch.column(place))
-                for place, name in enumerate(batch.schema.names)
+                name: looks_like(batch.column(index))
+                for index, name in enumerate(batch.schema.names)
                 if name.lower() not in self._declared and name not in NEVER_COLUMNS
             }
 

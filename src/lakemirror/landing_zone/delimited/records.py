@@ -169,16 +169,16 @@ class RecordReader:
                 if not self._ended:
                     raise _More
                 raise self._error("file-unreadable", "a quoted field that is never closed", self.line)
-            place = found.start()
-            following = buffer[place + 1 : place + 2]
+            quote_at = found.start()
+            following = buffer[quote_at + 1 : quote_at + 2]
             if found.group() == self._quote and following != self._quote:
-                parts.append(buffer[at:place])
-                return b"".join(parts), self._closed(place + 1)
+                parts.append(buffer[at:quote_at])
+                return b"".join(parts), self._closed(quote_at + 1)
             special = following == self._quote or (found.group() == self._escape and following == self._escape)
-            parts.append(buffer[at : place if special else place + 1])
+            parts.append(buffer[at : quote_at if special else quote_at + 1])
             if special:
                 parts.append(following)
-            at = place + (2 if special else 1)
+            at = quote_at + (2 if special else 1)
 
     def _closed(self, at: int) -> int:
         """Where the separator behind a closing quote is."""

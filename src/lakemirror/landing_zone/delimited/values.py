@@ -93,10 +93,10 @@ def _real(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _boolean(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    place = pc.index_in(pc.ascii_lower(texts), value_set=pa.array(["false", "true", "0", "1"]))
-    if place.null_count != texts.null_count:
+    index = pc.index_in(pc.ascii_lower(texts), value_set=pa.array(["false", "true", "0", "1"]))
+    if index.null_count != texts.null_count:
         return None
-    return pc.equal(pc.bit_wise_and(place, 1), 1)
+    return pc.equal(pc.bit_wise_and(index, 1), 1)
 
 
 def _date(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -170,13 +170,13 @@ def _known(found: pa.Array, texts: pa.Array) -> pa.Array | None:
 
 def _one_by_one(texts: pa.Array, exact: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
     values = []
-    for place, text in enumerate(texts.to_pylist()):
+    for index, text in enumerate(texts.to_pylist()):
         try:
             values.append(None if text is None else exact(text))
         except _Unfit as error:
-            raise BadValue(place, text, str(error)) from error
+            raise BadValue(index, text, str(error)) from error
         except (ValueError, ArithmeticError) as error:
-            raise BadValue(place, text) from error
+            raise BadValue(index, text) from error
     return pa.array(values, kind)
 
 

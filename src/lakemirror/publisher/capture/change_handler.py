@@ -18,7 +18,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.publisher.capture.capture_position import LOADING, CaptureState, stopped, write_state
 from lakemirror.publisher.capture.change_folding import TableShape
-from lakemirror.publisher.capture.debezium import Group, event_columns
+from lakemirror.publisher.capture.debezium import Group, KnownColumns
 from lakemirror.publisher.capture.envelope import Ended, EventColumn, TableEvents, read_ended, read_events
 from lakemirror.publisher.capture.pending_changes import PendingChanges, Table
 from lakemirror.publisher.capture.table_stream import Found, TableStream
@@ -67,7 +67,7 @@ class ChangeHandler:
         self._shape_of, self._found = shape_of, found
         self._state, self._stop, self._is_loaded_again = state, stop, is_loaded_again
         self._pending = PendingChanges()
-        self._columns: dict[str, tuple[object, tuple[EventColumn, ...]]] = {}
+        self._columns = KnownColumns()
         self._published = 0.0
         self.committed = 0
         self.may_confirm = True
@@ -78,7 +78,7 @@ class ChangeHandler:
         for group in groups:
             if group.topic.endswith(_TRANSACTION):
                 ended += read_ended(group.lines)
-            elif columns := self._columns_of(group):
+            elif columns := self._columns.of(group):
                 events += read_events(group.lines, columns)
         return self.take(events, ended)
 
@@ -110,7 +110,7 @@ class ChangeHandler:
             return
         if found.columns is None or not found.columns.isdisjoint(stream.table.types_before()):
             name = ".".join(found.table)
-            self._end(found.table, RowsExchanged("capture-schema-changed", f"{name}: {found.why}", table=name))
+            self.end(found.table, RowsExchanged("capture-schema-changed", f"{name}: {found.why}", table=name))
 
     def _publish_complete(self) -> None:
         complete, ended = self._pending.take_complete()
@@ -159,7 +159,7 @@ class ChangeHandler:
             if error.code in ("capture-taken", "capture-source-failed"):
                 raise error
             if not error.retry:
-                self._end(table, error)
+                self.end(table, error)
                 return
             self._state.waiting(table, error)
             self._wait(wait)
@@ -178,7 +178,7 @@ class ChangeHandler:
             return False
         return True
 
-    def _end(self, table: Table, error: LakemirrorError) -> None:
+    def end(self, table: Table, error: LakemirrorError) -> None:
         """Stops one table: its folder says so before the source is confirmed without it."""
         stream = self._streams[table]
         state = stopped(stream.state, error)
@@ -217,13 +217,6 @@ class ChangeHandler:
                     raise
                 return False
         return self.committed > 0  # before the first end of a transaction, Debezium would confirm a place within one
-
-    def _columns_of(self, group: Group) -> tuple[EventColumn, ...]:
-        """The columns that a schema names, kept as long as the schema stays the same."""
-        known = self._columns.get(group.topic)
-        if known is None or not group.schema.equals(known[0]):
-            known = self._columns[group.topic] = (group.schema, event_columns(group.schema))
-        return known[1]
 
     def _table(self, events: TableEvents) -> Table:
         return events.schema, events.table

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import CUTS, LANDING_ZONE
 from lakemirror.publisher.capture.capture_options import CaptureOptions
@@ -40,7 +40,7 @@ from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.source_form import SourceForm
 from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Stream
-from lakemirror.publisher.capture.source_kinds import open_source
+from lakemirror.publisher.capture.source_kinds import has_cuts, open_source
 from lakemirror.publisher.capture.source_pulse import Pulse
 from lakemirror.publisher.capture.table_reload import Reloaded, publish_differences
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
@@ -90,7 +90,7 @@ class Capture:
         self._reloaded: set[str] = set()
         self._zone = landing.folder(LANDING_ZONE)
         self._wanted, self._reload = options.reload, set[str]()
-        self._cuts = SourceCuts(landing.folder(CUTS), cut, tell)
+        self._cuts = SourceCuts(landing.folder(CUTS), cut if has_cuts(options) else 0, tell)
 
     def stop(self) -> None:
         """Ends `run` soon, from a signal handler or another thread."""
@@ -306,6 +306,12 @@ class Capture:
         loading = self._load_beside(wanted)
         try:
             _run_until(stream, ended)
+        except TableError as error:
+            if error.code != "capture-value":
+                raise
+            # a change that is too large: the other tables go on in another round
+            for table in [table for table in handler.streams if ".".join(table) == error.table]:
+                handler.end(table, error)
         finally:
             if loading is not None:
                 loading.join()

@@ -42,6 +42,7 @@ ENGINE: Mapping[str, str] = {
 }
 """Properties of every capture: values as plain JSON, transactions marked, no snapshot, no retries of its own."""
 
+HEARTBEAT_SCHEMA = ".Heartbeat"
 _RAW_TYPES = {
     "INT8": pa.int64(),
     "INT16": pa.int64(),
@@ -56,20 +57,31 @@ _RAW_TYPES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Events of one batch whose values have one schema, in order: the topic, the Java schema, and JSON lines."""
+    """Events of one batch whose values have one schema, in order: the topic, the Java schema, and JSON lines.
+
+    `offset`: where the source is at the end of the batch, as Debezium says it, if that is a heartbeat of this group.
+    """
 
     topic: str
     schema: Any
     lines: bytes
+    offset: Mapping[str, str] | None = None
 
 
 class DebeziumStream:
     """One run of the engine."""
 
-    def __init__(self, properties: Mapping[str, str], handler: Callable[[list[Group]], bool]) -> None:
-        """`handler` gets the groups of a batch; True confirms to the source everything up to this batch."""
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        handler: Callable[[list[Group]], bool],
+        too_large: Callable[[], LakemirrorError | None] = lambda: None,
+    ) -> None:
+        """`handler` gets the groups of a batch; True confirms to the source everything up to this batch. `too_large`:
+        the error where Java's memory did not suffice, if the source tells of which table the change is.
+        """
         self._properties = {**ENGINE, **properties}
-        self._handler = handler
+        self._handler, self._too_large = handler, too_large
         self._failure: BaseException | None = None
         self._ended: tuple[bool, str] = (True, "")
         self._engine: Any = None
@@ -89,7 +101,7 @@ class DebeziumStream:
             raise self._failure
         succeeded, message = self._ended
         if "OutOfMemoryError" in message or "Java heap space" in message:
-            raise LakemirrorError(
+            raise self._too_large() or LakemirrorError(
                 "capture-value", f"a change of the source is too large for the stream's memory of {HEAP}"
             )
         if not succeeded and not self._stopped.is_set():
@@ -169,6 +181,9 @@ class _Java:
         self._collectors = self._class("java.util.stream.Collectors")
         self._ordered = self._function_supplier()
 
+    def class_of(self, name: str) -> Any:
+        return self._class(name)
+
     def engine(
         self, properties: Mapping[str, str], batch: Callable[[Any, Any], None], end: Callable[[bool, str], None]
     ) -> Any:
@@ -201,10 +216,33 @@ class _Java:
         """The batch, one group for each schema, in the order in which the schemas appear."""
         joined = self._collectors.mapping(self._value_of, self._collectors.joining("\n"))
         found = records.stream().collect(self._collectors.groupingBy(self._schema_of, self._ordered, joined))
-        return [
-            Group(str(entry.getKey().name()), entry.getKey(), bytes(entry.getValue().getBytes("UTF-8")))
-            for entry in found.entrySet()
-        ]
+        last = records.get(records.size() - 1).sourceRecord()
+        groups = []
+        for entry in found.entrySet():
+            name, offset = str(entry.getKey().name()), None
+            if name.endswith(HEARTBEAT_SCHEMA) and last.valueSchema().equals(entry.getKey()):
+                offset = {str(each.getKey()): str(each.getValue()) for each in last.sourceOffset().entrySet()}
+            groups.append(Group(name, entry.getKey(), bytes(entry.getValue().getBytes("UTF-8")), offset))
+        return groups
+
+    def write_offset(self, file: Path, engine: str, partition: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+        """As `write_offset` below."""
+        converter = self._class("org.apache.kafka.connect.json.JsonConverter")()
+        converter.configure(self._map({"schemas.enable": "false"}), False)
+        key = self._class("java.util.Arrays").asList(self._class("java.lang.Object")[:]([engine, self._map(partition)]))
+        written = self._class("java.util.HashMap")()
+        written.put(
+            converter.fromConnectData(engine, None, key), converter.fromConnectData(engine, None, self._map(offset))
+        )
+        out = self._class("java.io.ObjectOutputStream")(self._class("java.io.FileOutputStream")(str(file)))
+        out.writeObject(written)
+        out.close()
+
+    def _map(self, content: Mapping[str, Any]) -> Any:
+        found = self._class("java.util.HashMap")()
+        for name, value in content.items():
+            found.put(name, value)
+        return found
 
     def _function(self, handle: Any) -> Any:
         made = self._class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance
@@ -239,6 +277,30 @@ def _raw_type(schema: Any) -> pa.DataType:
     if kind == "STRUCT":
         return pa.struct([(str(field.name()), _raw_type(field.schema())) for field in schema.fields()])
     return _RAW_TYPES.get(kind, pa.string())
+
+
+class KnownColumns:
+    """The columns of each schema, kept as long as a topic's schema stays the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, tuple[EventColumn, ...]]] = {}
+
+    def of(self, group: Group) -> tuple[EventColumn, ...]:
+        """The columns that a group's schema names; none for what is no envelope."""
+        known = self._known.get(group.topic)
+        if known is None or not group.schema.equals(known[0]):
+            known = self._known[group.topic] = (group.schema, event_columns(group.schema))
+        return known[1]
+
+
+def write_offset(file: Path, engine: str, partition: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+    """Writes a file that the engine of this name reads as its last offset (`FileOffsetBackingStore`)."""
+    _Java.get().write_offset(file, engine, partition, offset)
+
+
+def java_class(name: str) -> Any:
+    """A class of the one JVM, which has Debezium's jars and drivers."""
+    return _Java.get().class_of(name)
 
 
 def use_java(home: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,17 @@ import pyarrow.json as pj
 from lakemirror.errors import LakemirrorError
 
 CREATE, READ, UPDATE, DELETE, TRUNCATE = "c", "r", "u", "d", "t"
-_SOURCE = pa.struct([("schema", pa.string()), ("table", pa.string()), ("lsn", pa.int64()), ("txId", pa.int64())])
+_SOURCE = pa.struct(
+    [
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("lsn", pa.int64()),
+        ("txId", pa.int64()),
+        ("commit_lsn", pa.string()),
+    ]
+)
+Places = Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]
+"""The position and the transaction of each event, from what it says of its source."""
 _TRANSACTION = pa.struct([("data_collection_order", pa.int64())])
 
 
@@ -70,17 +80,22 @@ def read_ended(lines: bytes) -> list[Ended]:
     return ended
 
 
-def read_events(lines: bytes, columns: Sequence[EventColumn]) -> list[TableEvents]:
+def postgres_places(source: pa.StructArray) -> tuple[pa.Array, pa.Array]:
+    return source.field("lsn"), source.field("txId")
+
+
+def read_events(lines: bytes, columns: Sequence[EventColumn], places: Places = postgres_places) -> list[TableEvents]:
     """The events of each table, in order. `capture-source-failed` for what is no envelope of these columns."""
     parsed = _parsed(lines, columns)
     source = _struct(parsed["source"])
+    positions, transactions = places(source)
     rows = pa.table(
         {
             "op": parsed["op"],
             "before": parsed["before"],
             "after": parsed["after"],
-            "lsn": source.field("lsn"),
-            "transaction": source.field("txId"),
+            "lsn": positions,
+            "transaction": transactions,
             "order": _struct(parsed["transaction"]).field("data_collection_order"),
         }
     )

@@ -38,7 +38,7 @@ class PendingChanges:
         """Events of complete transactions, with `commit`, the position behind their commit; and these transactions."""
         ended, self._ended = self._ended, []
         numbers = [each.transaction for each in ended]
-        commits = pa.array([each.position for each in ended], pa.int64())
+        commits = positions([each.position for each in ended])
         complete: dict[Table, list[TableEvents]] = {}
         for table, parts in list(self._events.items()):
             done, still = [], []
@@ -69,6 +69,11 @@ class PendingChanges:
     def forget(self, table: Table) -> None:
         """Drops the events of a table."""
         self._events.pop(table, None)
+
+
+def positions(numbers: list[int]) -> pa.Array:
+    """Positions of a log: of SQL Server they have 80 bits."""
+    return pa.array(numbers, pa.int64() if max(numbers, default=0) < 1 << 63 else pa.decimal128(38, 0))
 
 
 def _in_order(parts: list[TableEvents], ended: list[int | str]) -> list[TableEvents]:

@@ -12,7 +12,7 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.passwords import SHOWN, without_passwords
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 
-_VARIABLES = ("PGPASSWORD", "MYSQL_PWD")
+_VARIABLES = ("PGPASSWORD", "MYSQL_PWD", "SQLCMDPASSWORD")
 """Where drivers find a password that no option gives."""
 
 

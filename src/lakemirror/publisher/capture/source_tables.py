@@ -48,8 +48,8 @@ class SourceColumn:
 @dataclass(frozen=True)
 class SourceTable:
     """A table of the source. `qualified`: its name as SQL writes it; `number`: lower for an older table. `key`: the
-    columns that identify a row. `rows`: the database's estimate. `left_out`: generated columns, which are not
-    captured. `problem`: why it cannot be captured. `form`: what tells this table from another one of its name.
+    columns that identify a row. `rows`: the database's estimate. `left_out`: columns that the log does not have, as
+    generated ones. `problem`: why it cannot be captured. `form`: what tells this table from another one of its name.
     """
 
     schema: str
@@ -67,9 +67,7 @@ class SourceTable:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is said once about its columns."""
-        generated = (
-            f"column {name} is generated: the stream does not have it, so it is left out" for name in self.left_out
-        )
+        generated = (f"column {name} is left out: the stream does not have it" for name in self.left_out)
         return (*(column.warning for column in self.columns if column.warning), *generated)
 
 

@@ -92,11 +92,11 @@ class TableStream:
             return
         self.shape = shape()
         commits, orders = events["commit"], events["order"]
-        last = Position(commits[-1].as_py(), orders[-1].as_py())
+        last = Position(int(commits[-1].as_py()), orders[-1].as_py())
         at = FilePosition(
             self.origin.source,
             self.origin.name,
-            Position(commits[0].as_py(), orders[0].as_py()),
+            Position(int(commits[0].as_py()), orders[0].as_py()),
             last,
             events["transaction"][-1].as_py(),
             not goes_on,
@@ -117,7 +117,9 @@ class TableStream:
         if not part.num_rows:
             return left
         self.shape = shape()
-        first, last = (Position(part["lsn"][at].as_py(), part["order"][at].as_py()) for at in (0, part.num_rows - 1))
+        first, last = (
+            Position(int(part["lsn"][at].as_py()), part["order"][at].as_py()) for at in (0, part.num_rows - 1)
+        )
         number = part["transaction"][-1].as_py()
         self._write(part, FilePosition(self.origin.source, self.origin.name, first, last, number, False), found)
         return left
@@ -133,7 +135,7 @@ class TableStream:
             rest = events.slice(first)
             old = pc.and_(pc.equal(rest["transaction"], at.transaction), pc.less_equal(rest["order"], at.last.order))
             return rest.filter(pc.invert(old))
-        return events.filter(pc.greater(events["commit"], self.position))
+        return events.filter(_behind(events["commit"], self.position))
 
     def _new_of_open(self, events: pa.Table) -> pa.Table | None:
         """The same for events of one open transaction; None where its commit must be known first."""
@@ -146,7 +148,7 @@ class TableStream:
         if not at.transaction or self.state.start > at.last.lsn:
             return None
         # transactions come in the order of their commits: the one of the newest file is still to come
-        return events.filter(pc.greater(events["lsn"], at.last.lsn))
+        return events.filter(_behind(events["lsn"], at.last.lsn))
 
     def _write(self, events: pa.Table, at: FilePosition, found: Found) -> None:
         truncated = pc.indices_nonzero(pc.equal(events["op"], envelope.TRUNCATE).combine_chunks())
@@ -195,10 +197,14 @@ class TableStream:
         )
 
 
+def _behind(positions: Any, position: int) -> Any:
+    return pc.greater(positions, pa.scalar(position, positions.type))
+
+
 def _at_truncate(events: pa.Table, place: int, at: FilePosition) -> FilePosition:
     """The position behind the truncate at this place: final where it is its transaction's last event."""
     number = events["transaction"][place].as_py()
     behind = events["transaction"].slice(place + 1, 1).to_pylist()
-    lsn = events["commit" if at.final else "lsn"][place].as_py()
+    lsn = int(events["commit" if at.final else "lsn"][place].as_py())
     last = Position(lsn, events["order"][place].as_py())
     return replace(at, last=last, transaction=number, final=at.final and behind != [number])

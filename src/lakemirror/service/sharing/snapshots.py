@@ -45,7 +45,7 @@ class Snapshots:
             before = known.snapshot
             if log is None or before is None or (before.log.newest, before.version) != (log.newest, log.version):
                 known.lines.clear()
-                before = None if log is None else read_snapshot(table.folder, known=log)
+                before = None if log is None else read_snapshot(table.folder, listed=log)
                 known.snapshot = before
             if before is None:
                 raise _dropped(table)

@@ -53,6 +53,9 @@ def settings_needed(session: MariaSession) -> Iterator[Need]:
             "the server writes no binary log", f"-- log_bin = ON below [mysqld] of its configuration; {_RESTART}"
         )
         return
+    if not session.is_mariadb and session.setting("binlog_row_metadata") is None:
+        yield Need("MySQL 8.0.1 or later is needed: older logs do not name columns", "-- upgrade the server")
+        return
     for name, wanted, why in (
         ("binlog_format", "ROW", "the log holds statements in place of rows"),
         ("binlog_row_metadata", "FULL", "the log does not name columns"),

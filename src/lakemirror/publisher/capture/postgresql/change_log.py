@@ -6,12 +6,13 @@ Positions are LSNs as numbers. The slot is confirmed only by Debezium's stream, 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.change_folding import UNSENT
-from lakemirror.publisher.capture.debezium import DebeziumStream
+from lakemirror.publisher.capture.debezium import HEAP, DebeziumStream, Group
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 from lakemirror.publisher.capture.source_interface import Step
@@ -19,6 +20,17 @@ from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
+_SLOT_IS_FREE = 30.0  # seconds that a stream that failed has to give the slot back
+_LEFT_OUT: set[tuple[str, str]] = set()  # tables with changes that this process cannot hold
+_LARGEST = """
+with change as (
+    select length(data) as size, get_byte(data, 1)::bigint << 24 | get_byte(data, 2) << 16 | get_byte(data, 3) << 8
+        | get_byte(data, 4) as relation
+    from pg_logical_slot_peek_binary_changes(%s, null, null, 'proto_version', '1', 'publication_names', %s)
+    where chr(get_byte(data, 0)) in ('I', 'U', 'D'))
+select n.nspname, c.relname, change.size from change join pg_class c on c.oid = change.relation
+join pg_namespace n on n.oid = c.relnamespace order by change.size desc limit 1
+"""
 
 
 class ChangeLog:
@@ -102,9 +114,32 @@ class ChangeLog:
 
     def stream(self, start: int, tables: Sequence[tuple[str, str]], step: Step) -> DebeziumStream:
         """Debezium's stream; the slot and the publication say where it begins, and of which tables."""
-        return DebeziumStream(self._properties(), lambda groups: step(lambda handler: handler.handle(groups)))
 
-    def _properties(self) -> dict[str, str]:
+        def handle(groups: list[Group]) -> bool:
+            return step(lambda handler: handler.handle(groups))
+
+        return DebeziumStream(self.properties(), handle, self._too_large)
+
+    def _too_large(self) -> LakemirrorError | None:
+        """The error of the table that has the largest change; None where it is known already. Later streams of this
+        process leave the table out, for the slot holds the change until it is confirmed."""
+        end = time.monotonic() + _SLOT_IS_FREE
+        while (found := self.slot()) is not None and found.active and time.monotonic() < end:
+            time.sleep(0.2)
+        row = self._one(_LARGEST, self._slot, self._slot)
+        if row is None or tuple(row[:2]) in _LEFT_OUT:
+            return None
+        schema, table, size = row
+        _LEFT_OUT.add((schema, table))
+        name = f"{schema}.{table}"
+        return TableError(
+            "capture-value",
+            f"{name}: a change that takes {size >> 20:,} MiB in the log is too large for the stream's memory of {HEAP}",
+            hint=f"Make the value smaller or leave the table out, then load it again: --reload {name}.",
+            table=name,
+        )
+
+    def properties(self) -> dict[str, str]:
         """Debezium's properties."""
         info = self._connection.info
         if info.host.startswith("/"):
@@ -138,6 +173,8 @@ class ChangeLog:
         for name in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
             if given.get(name):
                 found[f"database.{name}"] = given[name]
+        if _LEFT_OUT:
+            found["table.exclude.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in _LEFT_OUT)
         return {**found, **EVENT_PROPERTIES}
 
     def row_query(self, select: str, key: Mapping[str, Any]) -> str:
@@ -155,6 +192,11 @@ class ChangeLog:
 
     def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(query, values or None).fetchall())
+
+
+def _pattern(name: str) -> str:
+    """A regular expression for the name, as an entry of a list with commas."""
+    return re.escape(name).replace(",", r"\x2c").replace("\\ ", r"\x20")
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,252 @@
+"""One SQL Server database as a capture uses it: its tables, its change tables, loads by Debezium's snapshot.
+
+A load's position is read before its snapshot begins: what is committed between is in both. Upserts of whole rows make
+that harmless, so tables without a key are refused, and no cut is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.delimited.values import BadValue
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.capture_status import SlotView
+from lakemirror.publisher.capture.debezium import DebeziumStream, Group, KnownColumns
+from lakemirror.publisher.capture.envelope import TableEvents
+from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stopped, Tell
+from lakemirror.publisher.capture.pending_changes import Table
+from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
+from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
+from lakemirror.publisher.capture.source_tables import SourceTable
+from lakemirror.publisher.capture.sqlserver.change_tables import ChangeTableStream, loading, read_rows
+from lakemirror.publisher.capture.sqlserver.log_positions import position_of
+from lakemirror.publisher.capture.sqlserver.sqlserver_catalog import read_captured, read_tables, types_of
+from lakemirror.publisher.capture.sqlserver.sqlserver_check import settings_needed
+from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, failing, opened, quoted
+from lakemirror.publisher.capture.unkept_values import value_error
+
+_NOW = "SELECT CONVERT(varchar(22), MAX(start_lsn), 2) FROM cdc.lsn_time_mapping WHERE tran_id <> 0x00"
+_LOCK = ("DECLARE @got int; EXEC @got = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', "
+         "@LockOwner = 'Session', @LockTimeout = 0; SELECT @got")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LogSnapshot:
+    """Everything that was committed up to this position is in a load that begins now."""
+
+    position: int
+
+
+class ChangeLog:
+    """The change tables as one capture reads them."""
+
+    def __init__(self, session: SqlServerSession, options: CaptureOptions) -> None:
+        self._session, self._options = session, options
+
+    def published(self, said: Mapping[str, Any] | None) -> set[Table]:
+        """The tables that were followed, without those whose change table was made again since."""
+        captured = read_captured(self._session)
+        tables = read_tables(self._session, self._options)
+        known = None if said is None else {each.get("table") for each in said.get("tables", [])}
+        reached = max(int((said or {}).get("position") or 0), self.oldest())
+        return {
+            (table.schema, table.name)
+            for table in tables
+            if (known is None or f"{table.schema}.{table.name}" in known)
+            and table.number in captured
+            and (known is None or captured[table.number].oldest <= reached)
+        }
+
+    def oldest(self) -> int:
+        """The position from which on change tables hold changes; 0 where there is none."""
+        return min((each.oldest for each in read_captured(self._session).values()), default=0)
+
+    def publish(self, tables: Sequence[Table]) -> None:
+        """The change tables are made by the database's own people."""
+
+    def now(self) -> int:
+        """The position behind everything that the change tables have; at least where they begin."""
+        row = self._session.one(_NOW)
+        return max(0 if row is None or row[0] is None else position_of(row[0]), self.oldest())
+
+    def mark(self) -> int:
+        """Nothing is written: the stream reaches the end of the log by itself."""
+        return self.now()
+
+    def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
+        return types_of(self._session, schema, table)
+
+    def stream(self, start: int, tables: Sequence[Table], step: Step) -> ChangeTableStream:
+        return ChangeTableStream(self._options, start, tables, step)
+
+
+class SqlServerSource(SourceBlock):
+    """Used in a `with` block. `capture-source-failed` where the server does not answer."""
+
+    kind = "sqlserver"
+
+    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped`: True where a load shall end."""
+        super().__init__(options, stopped)
+        self._session: SqlServerSession
+        self.log: ChangeLog
+
+    def __enter__(self) -> SqlServerSource:
+        self._session = self._open.enter_context(opened(self._options))
+        self.log = ChangeLog(self._session, self._options)
+        return self
+
+    def asking(self) -> AbstractContextManager[None]:
+        return failing(self._options)
+
+    def tables(self) -> tuple[SourceTable, ...]:
+        """The tables that the options name, as they are now."""
+        return read_tables(self._session, self._options)
+
+    def begin(self, reached: Reached, stop: threading.Event) -> int:
+        """Where the stream begins: behind what the landing zone has, or at the end of the log.
+
+        `capture-not-ready` with a setting that must be another one; `capture-taken`; `capture-position-lost` where
+        tables stream and the change tables have no longer what follows their position.
+        """
+        self._take_lock(stop)
+        for need in settings_needed(self._session):
+            if not need.is_advice:
+                raise LakemirrorError("capture-not-ready", need.what, hint=f"Run in the source: {need.statement}")
+        if not reached.streaming or reached.oldest is None:
+            return self.log.now()
+        start = max(reached.oldest, int((reached.said or {}).get("position") or 0))
+        if start < self.log.oldest():
+            raise position_lost(
+                "the source has deleted older changes, or made its change tables again", reached.streaming
+            )
+        if max(start, reached.newest) > self.log.now():
+            raise position_lost("it is older than what was published, as after a restore", reached.streaming)
+        return start
+
+    def _take_lock(self, stop: threading.Event) -> None:
+        """The lock that one capture of this name holds as long as its session is open. `capture-taken`."""
+
+        def is_ours() -> bool:
+            row = self._session.one(_LOCK, lock_name(self._options))
+            return row is not None and row[0] is not None and int(row[0]) >= 0
+
+        wait_until_free(is_ours, stop, f"another capture {self._options.name!r} reads this database")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[LogSnapshot]:
+        """A position; each load within this block reads a snapshot of its own, which begins behind it."""
+        yield LogSnapshot(self.log.now())
+
+    def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
+        """Publishes all rows of a table in a snapshot; returns their number. At least one file is published.
+
+        `Stopped`; `capture-value` with the row's key; `capture-source-failed`.
+        """
+        load = Load(table, publish, tell, self._stopped)
+        run = DebeziumStream(loading(self._options, (table.schema, table.name)), load.take)
+        ended = threading.Event()
+        watch = threading.Thread(target=load.end, args=(run, ended), name="capture-load-end", daemon=True)
+        watch.start()
+        try:
+            run.run()
+        finally:
+            ended.set()
+            watch.join()
+        return load.finish()
+
+    def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
+        """The (max) columns of a row as they are now, which alone may be unsent; None where there is no row.
+
+        `capture-schema-changed`, by which the table is loaded again, for a key whose text is not exact.
+        """
+        if not all(isinstance(value, (int, str, Decimal)) for value in key.values()):
+            why = "a row has a new key and values that were not sent, and its key has no exact text"
+            raise TableError("capture-schema-changed", f"{table.schema}.{table.name}: {why}")
+        columns = [column for column in table.columns if column.type_name.endswith("(max)")]
+        given = ", ".join(column.load_expression for column in columns)
+        where = " AND ".join(f"{quoted(name)} = ?" for name in key)
+        found = self._session.one(f"SELECT {given} FROM {table.qualified} WHERE {where}", *map(str, key.values()))
+        if found is None:
+            return None
+        pairs = zip(columns, found, strict=True)
+        return {column.name: column.from_load(pa.array([value], pa.string()))[0] for column, value in pairs}
+
+
+class Load:
+    """Rows of a load on their way into files, as Debezium hands them over."""
+
+    def __init__(self, table: SourceTable, publish: Publish, tell: Tell, stopped: Callable[[], bool]) -> None:
+        self._table, self._publish, self._tell, self._stopped = table, publish, tell, stopped
+        self._schema = pa.schema([(column.name, column.arrow_type) for column in table.columns])
+        self._columns = KnownColumns()
+        self._pending: list[pa.RecordBatch] = []
+        self._count = 0
+        self._is_done = False
+
+    def take(self, groups: list[Group]) -> bool:
+        """Takes in a batch; `Stopped`, `capture-value`, and what publishing raises."""
+        if self._stopped():
+            raise Stopped
+        events, is_done = read_rows(groups, self._columns)
+        for each in events:
+            self._pending.append(self._converted(each))
+            self._tell(each.rows.num_rows)
+        if sum(batch.nbytes for batch in self._pending) >= FILE_BYTES:
+            self._write()
+        self._is_done = self._is_done or is_done
+        return True
+
+    def end(self, run: DebeziumStream, ended: threading.Event) -> None:
+        """Ends the run, from another thread: once the load is complete, or shall end. `ended`: that it has ended."""
+        while not ended.wait(0.2):
+            if self._is_done or self._stopped():
+                run.stop()  # again, because a run that is starting cannot be stopped yet
+
+    def finish(self) -> int:
+        """The number of rows, the last file published. `Stopped`, `capture-source-failed` where rows are missing."""
+        if not self._is_done:
+            if self._stopped():
+                raise Stopped
+            raise LakemirrorError("capture-source-failed", "the load ended before its last row")
+        if self._pending or not self._count:
+            self._write()
+        return self._count
+
+    def _write(self) -> None:
+        rows = sum(batch.num_rows for batch in self._pending)
+        self._publish(pa.RecordBatchReader.from_batches(self._schema, self._pending))
+        self._count, self._pending = self._count + rows, []
+
+    def _converted(self, events: TableEvents) -> pa.RecordBatch:
+        after, arrays = events.rows["after"].combine_chunks(), []
+        for column in self._table.columns:
+            try:
+                arrays.append(column.from_event(pc.struct_field(after, column.name)))
+            except BadValue as bad:
+                key = ", ".join(str(after[bad.place].as_py()[name]) for name in self._table.key)
+                raise value_error(f"{self._table.schema}.{self._table.name}", column, key, bad) from bad
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def lock_name(options: CaptureOptions) -> str:
+    """The name of the lock that one capture of this name holds."""
+    return f"lakemirror/{options.slot}"
+
+
+def view_change_tables(options: CaptureOptions, position: int) -> SlotView:
+    """What the change tables still have behind a position. They keep nothing back for a reader."""
+    with opened(options) as session:
+        log = ChangeLog(session, options)
+        now, oldest = log.now(), log.oldest()
+        row = session.one("SELECT APPLOCK_TEST('public', ?, 'Exclusive', 'Session')", lock_name(options))
+    return SlotView("lost" if position < oldest else "reserved", 0, now, row is not None and row[0] == "0")
