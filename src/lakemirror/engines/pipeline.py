@@ -160,7 +160,7 @@ class Pipeline(ABC):
     def _with_others(
         self, own: Callable[[], RowResult], work: RowWork, shared: Shared, held: HeldChanges | None
     ) -> RowResult:
-        """`own`, and the same for other targets: side by side if the changes are in memory. If one fails, none stays."""
+        """`own` and the other targets: side by side if the changes are in memory. If one fails, none is kept."""
         theirs: list[list[Action]] = [[] for _ in work.also]
         acts: list[Callable[[], RowResult]] = [own]
         acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
