@@ -385,10 +385,9 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     if (values[1:] < values[:-1]).any():
         return column.places_of(values)
     wanted = column.numbers
-    low, high = np.searchsorted(wanted, values[0]), np.searchsorted(wanted, values[-1], "right")
-    inside = wanted[low:high]
-    if len(inside) * _MANY > len(values) and (dense := column.places_of(values)) is not None:
-        return dense
+    inside = wanted[np.searchsorted(wanted, values[0]) : np.searchsorted(wanted, values[-1], "right")]
+    if len(inside) * 8 > len(values) and (dense := column.places_of(values)) is not None:
+        return dense  # one pass over all values is faster than so many binary searches
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count
@@ -396,7 +395,6 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     return found
 
 
-_MANY = 8  # at one wanted number for so many sorted ones, one pass over all is faster than binary searches
 _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
 _PARSED = 11  # bytes of a parsed footer for each byte of the encoded one: measured
