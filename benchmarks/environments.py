@@ -46,6 +46,7 @@ ENVIRONMENTS = {
     "pipelines": Environment(
         ("pyspark[pipelines]==4.2.0", "pandas<3", "numpy", "pyarrow"), "io.delta:delta-spark_4.2_2.13:4.4.0"
     ),
+    "dlt": Environment(("dlt[deltalake]==1.31.0",)),
     "ducklake": Environment(("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "numpy", "pyarrow")),
 }
 

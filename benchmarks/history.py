@@ -3,7 +3,9 @@
 For each mode, in a process of its own: seconds of one pass with many changes on a large table (a tenth of them
 deletes, no key twice), of passes with 1,000 changes, warm, and the largest memory. `--before`: so many passes with
 many changes come first, so that the history is long. `merge` is a peer: the current table by one MERGE, versions by two
-(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt` was not tried.
+(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt` says what dlt's
+strategy `scd2` does with two rows on a Delta table. CPU: of this process and, for many
+changes, of those below it.
 
     load ─▶ [before] ─▶ many changes ─▶ small changes ─▶ rows of each table, the same for every mode that has it
 """
@@ -27,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import process
+from benchmarks import environments, process
 from benchmarks.data import DELETE, MARKER, UPSERT
 
 MODES: dict[str, dict[str, Any]] = {
@@ -38,7 +40,19 @@ MODES: dict[str, dict[str, Any]] = {
     "scd2": {"history": "scd2"},
     "scd2 with a sequence": {"history": "scd2", "sequence": "n"},
 }
-PEER = "merge"
+PEER, DLT = "merge", "dlt"
+_DLT = """
+import sys, dlt
+@dlt.resource(table_format="delta", write_disposition={"disposition": "merge", "strategy": "scd2"}, primary_key="id")
+def t():
+    yield [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+place = dlt.destinations.filesystem(bucket_url=f"file://{sys.argv[1]}/out")
+try:
+    dlt.pipeline("h", destination=place, dataset_name="x", pipelines_dir=f"{sys.argv[1]}/p").run(t())
+    print(f"dlt {dlt.__version__}: it runs")
+except Exception as error:
+    print(f"dlt {dlt.__version__}:", str(error).strip().splitlines()[-1])
+"""
 _SMALL, _WARMING = 1_000, 3
 _NAMES = pa.array([f"customer {number}" for number in range(50_000)])
 
@@ -50,7 +64,7 @@ def main() -> None:
     parser.add_argument("--before", type=int, default=0, help="passes of as many changes that come first")
     parser.add_argument("--rounds", type=int, default=7, help="passes with 1,000 changes that count")
     parser.add_argument("--engine", default="local")
-    parser.add_argument("--only", nargs="+", choices=[*MODES, PEER], default=[*MODES, PEER])
+    parser.add_argument("--only", nargs="+", choices=[*MODES, PEER, DLT], default=[*MODES, PEER, DLT])
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -60,7 +74,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="lakemirror-history-") as folder:
         _make_files(Path(folder), given)
         for mode in given.only:
-            print(json.dumps(_in_a_process(mode, Path(folder), given)), flush=True)
+            found = _dlt(folder) if mode == DLT else _in_a_process(mode, Path(folder), given)
+            print(json.dumps(found), flush=True)
+
+
+def _dlt(folder: str) -> dict[str, Any]:
+    """What dlt says, in an environment of its own."""
+    python, variables = environments.ensure("dlt")
+    variables |= {"RUNTIME__DLTHUB_TELEMETRY": "false", "DLT_DATA_DIR": folder}
+    done = subprocess.run(
+        [python, "-c", _DLT, folder], env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return {"mode": DLT, "result": done.stdout.splitlines()[-1]}
 
 
 def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -118,16 +143,19 @@ def _measured(given: argparse.Namespace) -> dict[str, Any]:
     with meter:
         apply(many)
     seconds = [_timed(apply, file) for file in small[1:]][_WARMING - 1 :]
+    wall, cpu = ([each[place] for each in seconds] for place in (0, 1))
     return {
         "many": round(meter.seconds, 3), "many_cpu": round(meter.cpu, 3), "written_mb": meter.written >> 20,
-        "small": round(statistics.median(seconds), 4) if seconds else None, "rows": rows(),
+        "small": round(statistics.median(wall), 4) if wall else None,
+        "small_cpu": round(statistics.median(cpu), 4) if cpu else None, "rows": rows(),
     }  # fmt: skip
 
 
-def _timed(apply: Callable[[Path], None], file: Path) -> float:
-    begun = time.perf_counter()
+def _timed(apply: Callable[[Path], None], file: Path) -> tuple[float, float]:
+    """Seconds, and seconds of this process's CPU."""
+    begun, cpu = time.perf_counter(), time.process_time()
     apply(file)
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, time.process_time() - cpu
 
 
 def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.change_rows import operations_of
@@ -27,6 +28,7 @@ from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWor
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
+from lakemirror.landing_zone.row_markers import DELETE
 
 _TIME = pa.timestamp("us", "UTC")
 _DELETE = "delete"
@@ -35,10 +37,24 @@ Look: TypeAlias = Callable[[Target, Sequence[Action], pa.Table], "list[tuple[int
 """As of `versions.py`."""
 
 
-def held_deletes(work: RowWork, held: HeldChanges) -> pa.Table:
-    """The rows to remember of changes in memory."""
+def held_deletes(work: RowWork, held: HeldChanges) -> Iterator[pa.Table]:
+    """The rows to remember of changes in memory: deletes, which the mirrored table looks up, apart from others."""
     assert work.history is not None
     chosen = chosen_of(held.markers, work.history)
+    are_deletes = held.markers[chosen] == DELETE
+    for which in (are_deletes, ~are_deletes):
+        yield _held(work, held, chosen[which])
+
+
+def may_have_deletes(add: Action, target: Target) -> bool:
+    """False if the statistics of a file of remembered changes say that it has no delete."""
+    name = next((column.physical_name for column in target.columns if column.name == OPERATION), None)
+    least = (parse_statistics(add).get("minValues") or {}).get(name)
+    return not isinstance(least, str) or least <= _DELETE  # the first of the operations by its letters
+
+
+def _held(work: RowWork, held: HeldChanges, chosen: np.ndarray) -> pa.Table:
+    assert work.history is not None
     files, numbers = origins_of(work.changes)
     origin = files[chosen], numbers[chosen]
     return remembered_rows(held.rows(chosen), held.markers[chosen], origin, work.target, work.history)

@@ -14,8 +14,9 @@ import contextlib
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,35 @@ class Pipeline(ABC):
             memory = work.ordering.memory._replace(files=())
             shared = shared._replace(ordering=replace(work.ordering, memory=memory))
         with self.held(work, shared) as held:
-            if work.history is not None:
-                result = self._write_history(work, shared, held, written)
-            else:
-                result = self._mirrored(work, shared, held, written)
-            return replace(result, also=self._also(work, shared, held)) if work.also else result
+            own = self._mirrored if work.history is None else self._write_history
+            if work.also:
+                return self._with_others(partial(own, work, shared, held, written), work, shared, held)
+            return own(work, shared, held, written)
+
+    def _with_others(
+        self, own: Callable[[], RowResult], work: RowWork, shared: Shared, held: HeldChanges | None
+    ) -> RowResult:
+        """`own` and the other targets: side by side if the changes are in memory. If one fails, none is kept."""
+        theirs: list[list[Action]] = [[] for _ in work.also]
+        acts: list[Callable[[], RowResult]] = [own]
+        acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
+        carried: Iterable[RowResult] = (map if held is None else self.each)(lambda act: act(), acts)
+        try:
+            result, *others = carried
+        except BaseException:
+            for other, its in zip(work.also, theirs, strict=True):
+                drop_written(other.target.path, its)
+            raise
+        return replace(result, also=tuple(others))
+
+    def _other(
+        self, other: RowWork, written: list[Action], work: RowWork, shared: Shared, held: HeldChanges | None
+    ) -> RowResult:
+        """What the changes of a work do to another target."""
+        its = shared._replace(target=other.target.sources)
+        shares = held if held is not None and may_share(shared.target, its.target) else None
+        with named_errors(other.target.path):
+            return self._write_history(replace(other, changes=work.changes), its, shares, written)
 
     def _mirrored(self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]) -> RowResult:
         """The net effect of the changes on the mirrored table, and its files."""
@@ -176,23 +201,6 @@ class Pipeline(ABC):
         with fold_in_passes(work, self.keys_of(work, shared), self._scratch_of(target), self.fold_memory) as folded:
             return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
 
-    def _also(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> tuple[RowResult, ...]:
-        """What the same changes do to the other targets. If one fails, the files of all of them are removed."""
-        results: list[RowResult] = []
-        for each in work.also:
-            written: list[Action] = []
-            its = shared._replace(target=each.target.sources)
-            shares = held if held is not None and may_share(shared.target, its.target) else None
-            try:
-                with named_errors(each.target.path):
-                    results.append(self._write_history(replace(each, changes=work.changes), its, shares, written))
-            except BaseException:
-                drop_written(each.target.path, written)
-                for before, result in zip(work.also, results, strict=False):
-                    drop_written(before.target.path, result.adds)
-                raise
-        return tuple(results)
-
     def _write_history(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
     ) -> RowResult:
@@ -209,8 +217,8 @@ class Pipeline(ABC):
             units = change_units(work, None, self.parallelism, self.unit_bytes)
             return RowResult(adds=tuple(self._written(step, kernel, shared, units, written)))
         if history.mode == LATE:
-            rows = held_deletes(work, held)
-            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, slices(rows), written)))
+            parts = [part for rows in held_deletes(work, held) for part in slices(rows)]
+            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, parts, written)))
         rows = held.rows(None)
         check_nulls(work.changes, target.sources, rows, None)
         origin = origin_of(((unit, unit.first_row, unit.rows) for unit in work.changes), history)

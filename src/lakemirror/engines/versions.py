@@ -286,4 +286,8 @@ def no_versions(target: Target) -> pa.Table:
 def _distinct(keys: pa.Table) -> pa.Table:
     """Each key once."""
     codes = key_codes(comparable(keys))
+    seen = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    seen[codes] = True
+    if np.count_nonzero(seen) == len(codes):
+        return keys
     return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))

@@ -376,7 +376,7 @@ def _to_keep(rows: pa.Table, wanted: WantedKeys) -> Kept:
 
 
 def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
-    """The positions of the rows with a wanted key, without hashing: by binary search if the rows are sorted, or else in
+    """The positions of the rows with a wanted key, without hashing: by binary search for few in sorted rows, or else in
     a map of the wanted numbers. None if the rows are neither sorted nor the wanted numbers dense.
     """
     if rows[0].null_count or not rows.num_rows:
@@ -385,8 +385,9 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     if (values[1:] < values[:-1]).any():
         return column.places_of(values)
     wanted = column.numbers
-    low, high = np.searchsorted(wanted, values[0]), np.searchsorted(wanted, values[-1], "right")
-    inside = wanted[low:high]
+    inside = wanted[np.searchsorted(wanted, values[0]) : np.searchsorted(wanted, values[-1], "right")]
+    if len(inside) * 8 > len(values) and (dense := column.places_of(values)) is not None:
+        return dense  # one pass over all values is faster than so many binary searches
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count

@@ -28,13 +28,14 @@ from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.kernels.data_rows import place_of
+from lakemirror.engines.late_deletes import may_have_deletes
 from lakemirror.engines.newest_rows import written_at
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.look_up import LATELY_READ
-from lakemirror.landing_zone.table_options import SCD2
+from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.maintenance import policy
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
 from lakemirror.mirror.table_log import HISTORY_PROPERTY
@@ -157,14 +158,15 @@ def _merge(
 
 
 def _chosen(choose: Choose, snapshot: Snapshot, adds: Collection[Action]) -> list[Action]:
-    """The files to rewrite. In a table of versions, open and closed versions stay in files of their own: an apply reads
-    the files of open ones."""
-    if not snapshot.metadata.configuration.get(HISTORY_PROPERTY, "").startswith(f"{SCD2}:"):
+    """The files to rewrite. Open versions stay in files of their own, and remembered deletes: an apply reads these."""
+    apart = {SCD2: may_have_open, LATE: may_have_deletes}
+    is_apart = apart.get(snapshot.metadata.configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
+    if is_apart is None:
         return choose(adds)
     target = target_of(str(snapshot.table), snapshot.metadata.value)
     groups: tuple[list[Action], list[Action]] = ([], [])
     for add in adds:
-        groups[may_have_open(add, target)].append(add)
+        groups[is_apart(add, target)].append(add)
     return choose(groups[True]) or choose(groups[False])
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from lakemirror.delta.log import Snapshot
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
+from lakemirror.engines.late_deletes import may_have_deletes
 from lakemirror.engines.row_work import HistoryWork, Remembered, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
@@ -132,9 +133,10 @@ def completing(planned: ApplyPlan, versions: RowWork) -> ApplyPlan:
 def _remembering(planned: ApplyPlan, memory: Remembered | None) -> ApplyPlan:
     """The plan of the mirrored table with the deletes that are remembered for its late changes."""
     work = planned.row_work
-    if work is None or work.ordering is None or memory is None or not memory.files:
+    if work is None or work.ordering is None or memory is None or work.ordering.deletes == IGNORE:
         return planned
-    if work.ordering.deletes == IGNORE:
+    memory = memory._replace(files=tuple(add for add in memory.files if may_have_deletes(add, memory.target)))
+    if not memory.files:
         return planned
     return replace(planned, row_work=replace(work, ordering=replace(work.ordering, memory=memory)))
 

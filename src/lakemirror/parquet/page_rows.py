@@ -76,7 +76,8 @@ def share_of_pages(index: PagesOfFile, name: str, wanted: Sequence[RowsOfGroup])
 
 def _part(chunk: ChunkPages | None, places: Numbers) -> _Part:
     assert chunk is not None
-    pages = np.unique(np.searchsorted(chunk.firsts, places, "right") - 1)
+    at = np.searchsorted(chunk.firsts, places, "right") - 1
+    pages = at[np.flatnonzero(np.diff(at, prepend=-1))]
     return _Part(chunk, pages, int((chunk.firsts[pages + 1] - chunk.firsts[pages]).sum()))
 
 

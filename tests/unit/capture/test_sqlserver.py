@@ -22,10 +22,11 @@ from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture import change_handler
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.capture_position import newest_position
+from lakemirror.publisher.capture.capture_position import newest_position, read_state
 from lakemirror.publisher.capture.capture_status import capture_status
 from lakemirror.publisher.capture.database_capture import Capture
 from lakemirror.publisher.capture.debezium import _RAW_TYPES
+from lakemirror.publisher.capture.postgresql import change_log
 from lakemirror.publisher.capture.source_kinds import give_back, needs_java, open_source
 from lakemirror.publisher.capture.sqlserver import change_tables, sqlserver_source
 from lakemirror.publisher.capture.sqlserver.change_tables import properties_of, streaming
@@ -242,6 +243,53 @@ def test_a_value_that_cannot_be_kept_stops_its_table_alone(tmp_path: Path, serve
     said = follow(tmp_path)
     assert [each for each in said if "capture-value" in each and "row 7: column at of type datetime2(3)" in each], said
     assert rows(tmp_path, "dbo.good", ["id"]) == {(1,): 1}
+
+
+def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_meanwhile(
+    tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's stream leaves out a table with a change that is too large, for as long as the process lives."""
+
+    class Answers:
+        """A connection that knows no slot, and the largest change."""
+
+        def execute(self, query: str, values: Any) -> Answers:
+            self.row = ("dbo", "t", 240 << 20) if query == change_log._LARGEST else None
+            return self
+
+        def fetchone(self) -> Any:
+            return self.row
+
+    class Stream:
+        def __init__(self, *_: Any) -> None:
+            """Is not reached for the table that is left out."""
+
+    monkeypatch.setattr(change_log, "_LEFT_OUT", {})
+    monkeypatch.setattr(change_log, "DebeziumStream", Stream)
+    monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self: {})
+    log = change_log.ChangeLog(Answers(), "slot")
+    error = log._too_large()
+    assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None
+
+    true = sqlserver_source.ChangeLog.stream
+
+    def stream(self: Any, start: int, tables: Any, step: Any) -> Any:
+        log.stream(start, tables, step)
+        return true(self, start, tables, step)
+
+    monkeypatch.setattr(sqlserver_source.ChangeLog, "stream", stream)
+    for number, name in enumerate(("good", "t"), 11):
+        server.add(name, number, TYPES)
+        server.commit((name, "c", {"id": 1, "v": "x", "n": None}))
+    said = follow(tmp_path)  # both are loaded: `t` behind its large change
+    assert [
+        each for each in said if each.startswith("dbo.t stopped: capture-value: dbo.t: a change that takes 240 MiB")
+    ]
+    server.commit(("good", "c", {"id": 2, "v": "y", "n": None}))
+    follow(tmp_path)
+    assert rows(tmp_path, "dbo.good", ["id"]) == {(1,): 1, (2,): 1}
+    state = read_state(Landing(tmp_path).table("t", schema="dbo").place)
+    assert state is not None and (state.phase, state.error_code) == ("stopped", "capture-value")
 
 
 def test_a_load_that_does_not_end_is_an_error(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:

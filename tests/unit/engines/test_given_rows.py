@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.engines.kernels import given_rows
+from lakemirror.engines.kernels import given_rows, live_rows
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys.look_up import LATELY_READ
@@ -104,6 +104,7 @@ def test_rows_by_pages_are_those_of_a_full_read(
         return found
 
     monkeypatch.setattr(given_rows, "read_rows", noted)
+    monkeypatch.setattr(given_rows, "_LEAST_ROWS", SMALL["write_batch_size"])
     target, rows = target_of(tmp_path, columns_of(seed))
     pq.write_table(
         rows, tmp_path / "a.parquet", data_page_version=page, compression=compression, use_dictionary=seed % 2 == 0,
@@ -128,6 +129,20 @@ def test_each_encoding_is_read_by_pages(tmp_path: Path, kind: str, encoding: str
     found = read_rows(pages, ["c"], in_groups(path, numbers), partial(read_pieces, path), APART)
     assert found is not None, "the pages are used"
     assert pa.chunked_array(found["c"]).to_pylist() == rows["c"].take(pa.array(numbers)).to_pylist()
+
+
+def test_no_page_index_is_read_where_nearly_all_pages_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(live_rows, "kept_pages", lambda *given: looked.append(given))
+    target, rows = target_of(tmp_path, {"bigint": pa.array(np.arange(ROWS))})
+    pq.write_table(rows, tmp_path / "a.parquet", **SMALL)
+    for numbers, looks in ((np.arange(0, ROWS, 100), 0), (np.arange(0, ROWS, 1_000), 1), (np.arange(300), 1)):
+        found = pa.concat_tables(live_rows.chosen_rows({"path": "a.parquet"}, target, numbers, target.columns[:1]))
+        assert found["c0"].to_pylist() == numbers.tolist()
+        assert len(looked) == looks, numbers
+        looked.clear()
 
 
 def test_only_the_needed_pages_are_read(tmp_path: Path) -> None:

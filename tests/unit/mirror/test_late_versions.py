@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.change_tables import UNCHANGED, marked
 from tests.landing import declare, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror.delta.log import read_snapshot
+from lakemirror.engines import late_deletes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
@@ -136,6 +139,35 @@ def test_an_ignored_delete_is_not_remembered(tmp_path: Path) -> None:
     assert step(tmp_path, 2, (4, 4, "b")) == [("a", 1, 4), ("b", 4, None)]
     assert table_rows(tmp_path, "t") == {(1, 4, "b"): 1}
     assert set(read_table(tmp_path / "Tables/t__late")["__operation"].to_pylist()) == {"upsert"}
+
+
+def test_the_mirrored_table_looks_at_files_of_remembered_deletes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also once small files are one: the 21st and later changes see the deletes of the first ones."""
+    begun(tmp_path)
+    for number in range(1, 44, 2):
+        change(tmp_path, number, (4, number, "a"), (2, number + 1, None))
+        change(tmp_path, number + 1, (4, number + 1, "b"))
+        sync(tmp_path, batch_files=1)
+    path = tmp_path / "Tables/t__late"
+    snapshot = read_snapshot(path)
+    assert snapshot is not None and len(snapshot.files) < 66, "small files were merged"
+    kinds = [set(pq.read_table(path / add["path"])["__operation"].to_pylist()) for add in snapshot.files.values()]
+    assert {frozenset(kind) for kind in kinds} == {frozenset({"delete"}), frozenset({"upsert"})}
+    looked: list[str] = []
+    monkeypatch.setattr(late_deletes, "_known", _noting(late_deletes._known, looked))
+    assert step(tmp_path, 45, (4, 0, "late"))[0] == ("late", 0, 1)
+    assert set(looked) == {"delete"}, "files without a delete are not read"
+    assert table_rows(tmp_path, "t") == {(1, 44, "b"): 1}
+
+
+def _noting(known: Any, looked: list[str]) -> Any:
+    def noted(rows: pa.Table, *more: Any) -> Any:
+        looked.extend(rows["__operation"].cast(pa.string()).to_pylist())
+        return known(rows, *more)
+
+    return noted
 
 
 @pytest.mark.parametrize("commits", [1, 2])
@@ -471,7 +503,7 @@ def test_a_change_before_a_delete_that_is_forgotten_is_warned_of(tmp_path: Path,
     step(tmp_path, 2, (4, 4, "in time"))
     status = tmp_path / "Files/Monitoring/tables.json"
     assert "late-beyond-memory" not in status.read_text()
-    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 2 * 86_400) == 2
+    assert forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + 2 * 86_400) == 3
     assert step(tmp_path, 3, (4, 3, "z")) == [("a", 1, 3), ("z", 3, 4), ("in time", 4, 5)]
     sync(tmp_path)
     assert "late-beyond-memory" in status.read_text()

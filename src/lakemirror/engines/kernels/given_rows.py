@@ -36,6 +36,7 @@ _AT_ONCE = 64 << 20  # bytes of row groups whose pages are read together
 _MOST = 256 << 20  # of a row group of more bytes no pages are read: they might be all of it
 _GAPS = Apart(16 << 10, sys.maxsize)
 _GAPS_OF_STORE = 64 << 10
+_LEAST_ROWS = 256  # of a page, as lakemirror writes them
 _WORTH_IT = 0.6  # on a disk, a column is read whole if more of its rows are in the pages that are needed
 
 
@@ -76,6 +77,14 @@ def given_rows(
             begin = end
     if encoded is not None:
         encoded.close()
+
+
+def are_many(rows: Sequence[Given]) -> bool:
+    """True if these rows are in nearly all pages of their row groups, so that no page index need be read."""
+    if not rows or capabilities_of(rows[0].group.file.place).waits:
+        return False
+    touched = sum(1 + np.count_nonzero(np.diff(each.places // _LEAST_ROWS)) for each in rows)
+    return bool(touched * _LEAST_ROWS > _WORTH_IT * sum(each.group.rows for each in rows))
 
 
 def kept_pages(file: DataFile, version: object, footer: pq.FileMetaData) -> PagesOfFile | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakemirror.delta.deletion_vectors import read_row_numbers
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
-from lakemirror.engines.kernels.given_rows import Given, given_rows, kept_pages
+from lakemirror.engines.kernels.given_rows import Given, are_many, given_rows, kept_pages
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
 
@@ -44,7 +44,9 @@ def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequen
                 places = wanted[low:high] - group.first_row
                 given.append(Given(group, places, keys_at(group, target, version_of(add), places)))
         if given:
-            pages = kept_pages(given[0].group.file, version_of(add), parquet.metadata)
+            version, pages = version_of(add), None
+            if not are_many(given):
+                pages = kept_pages(given[0].group.file, version, parquet.metadata)
             yield from given_rows(parquet, pages, given, columns)
 
 

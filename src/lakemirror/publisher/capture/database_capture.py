@@ -301,11 +301,10 @@ class Capture:
                 self._again.set()
             return self._stop.is_set() or done.is_set() or self._again.is_set()
 
-        stream = now.source.log.stream(now.start, list(now.streams), step)
         self._tell_once(f"following {len(now.streams)} tables")
         loading = self._load_beside(wanted)
         try:
-            _run_until(stream, ended)
+            _run_until(now.source.log.stream(now.start, list(now.streams), step), ended)
         except TableError as error:
             if error.code != "capture-value":
                 raise

@@ -21,7 +21,7 @@ from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
 _SLOT_IS_FREE = 30.0  # seconds that a stream that failed has to give the slot back
-_LEFT_OUT: set[tuple[str, str]] = set()  # tables with changes that this process cannot hold
+_LEFT_OUT: dict[tuple[str, str], TableError] = {}  # tables with changes that this process cannot hold
 _LARGEST = """
 with change as (
     select length(data) as size, get_byte(data, 1)::bigint << 24 | get_byte(data, 2) << 16 | get_byte(data, 3) << 8
@@ -113,7 +113,12 @@ class ChangeLog:
         return {name: (kind, has_default, full) for name, kind, has_default, full in found}
 
     def stream(self, start: int, tables: Sequence[tuple[str, str]], step: Step) -> DebeziumStream:
-        """Debezium's stream; the slot and the publication say where it begins, and of which tables."""
+        """Debezium's stream; the slot and the publication say where it begins, and of which tables.
+
+        TableError for one of `tables` that streams of this process leave out: it may have been loaded meanwhile.
+        """
+        for table in _LEFT_OUT.keys() & set(tables):
+            raise _LEFT_OUT[table]
 
         def handle(groups: list[Group]) -> bool:
             return step(lambda handler: handler.handle(groups))
@@ -130,14 +135,14 @@ class ChangeLog:
         if row is None or tuple(row[:2]) in _LEFT_OUT:
             return None
         schema, table, size = row
-        _LEFT_OUT.add((schema, table))
         name = f"{schema}.{table}"
-        return TableError(
+        error = _LEFT_OUT[schema, table] = TableError(
             "capture-value",
             f"{name}: a change that takes {size >> 20:,} MiB in the log is too large for the stream's memory of {HEAP}",
             hint=f"Make the value smaller or leave the table out, then load it again: --reload {name}.",
             table=name,
         )
+        return error
 
     def properties(self) -> dict[str, str]:
         """Debezium's properties."""
