@@ -124,9 +124,9 @@ def _meaning(schema: Mapping[str, Any]) -> dict[str, Any]:
     logical = schema.get("logicalType")
     name = schema.get("connect.name") or _LOGICAL.get(str(logical), logical)
     parameters = schema.get("connect.parameters")
-    if logical == "decimal" and not parameters:
-        scale, precision = schema.get("scale", 0), schema["precision"]
-        parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    if logical == "decimal":
+        own = {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema["precision"])}
+        parameters = {**own, **(parameters or {})}
     return {**({"name": name} if name else {}), **({"parameters": parameters} if parameters else {})}
 
 
