@@ -26,6 +26,7 @@ from lakemirror.publisher.sequence import Sequence as Numbers
 MOST_FILES = 100_000
 ROWS_AT_ONCE = 500_000
 BYTES_AT_ONCE = 256 << 20
+_MARKERS = pa.array([None, 0, 1, DELETE, UPSERT], pa.int32())
 _PARTIAL = -1  # in place of the marker of a row that leaves columns unchanged
 
 
@@ -40,8 +41,8 @@ class PublishedRows:
 def published_rows(folder: TableFolder, keys: Sequence[str], schema: pa.Schema) -> PublishedRows | None:
     """The rows in the columns and types of `schema`, which has the keys; used inside `folder.room`.
 
-    None where they cannot be known: a file is gone or was quarantined, there are more than `MOST_FILES`, or values do
-    not fit these types.
+    None where they cannot be known: a file is gone, was quarantined or cannot be applied, there are more than
+    `MOST_FILES`, or values do not fit these types.
     """
     numbers = Numbers(folder)
     present = numbers.present()
@@ -84,6 +85,8 @@ def _of_file(numbers: Numbers, number: int, wide: pa.Schema, keys: Sequence[str]
             if any(key.lower() not in have for key in keys):
                 raise KeyError(number)
             marker = have.get(MARKER_COLUMN.lower(), pa.repeat(pa.scalar(UPSERT, pa.int32()), len(batch)))
+            if not pc.all(pc.is_in(marker.cast(pa.int32()), _MARKERS)).as_py():
+                raise KeyError(number)  # the mirrored table stops at this file
             if (unchanged := have.get(UNCHANGED.lower())) is not None:
                 is_partial = pc.fill_null(pc.greater(pc.list_value_length(unchanged), 0), False)
                 marker = pc.if_else(is_partial, pa.scalar(_PARTIAL, pa.int32()), marker.cast(pa.int32()))

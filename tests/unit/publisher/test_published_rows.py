@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,7 +83,9 @@ def test_a_load_without_markers_and_files_that_were_applied(tmp_path: Path) -> N
     assert rows is not None and sorted(rows.rows["v"].to_pylist()) == [1, 3]
 
 
-@pytest.mark.parametrize("cause", ["gone", "quarantined", "another type", "too many"])
+@pytest.mark.parametrize(
+    "cause", ["gone", "quarantined", "another type", "no marker of the contract", "no Parquet", "too many"]
+)
 def test_rows_that_cannot_be_known(tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = files_of(tmp_path, [[((1.5, "a"), "upsert", 1)], [((1.5, "b"), "upsert", 2)]])
     assert found(table) is not None
@@ -93,9 +96,11 @@ def test_rows_that_cannot_be_known(tmp_path: Path, cause: str, monkeypatch: pyte
         (table.folder / "_QuarantinedFiles").mkdir()
         first.rename(table.folder / "_QuarantinedFiles" / first.name)
     elif cause == "another type":
-        import pyarrow.parquet as pq
-
         pq.write_table(pa.table({"k": [1.0], "name": ["a"], "v": ["text"]}), first)
+    elif cause == "no marker of the contract":
+        pq.write_table(pa.table({"k": [1.5], "name": ["a"], "v": [1], "__rowMarker__": [7]}), first)
+    elif cause == "no Parquet":
+        first.write_bytes(b"broken")
     else:
         monkeypatch.setattr(published_rows, "MOST_FILES", 1)
     assert found(table) is None
