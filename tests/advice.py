@@ -31,7 +31,7 @@ _COMMAND = re.compile(r"(Run |Run: )?`lakemirror ([^`]+)`|(Run: |one: )lakemirro
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _SETTING = re.compile(
     r"\b[Ss]et (?:the setting )?`?([a-z_]+)`? to\b|\bsetting `(\w+)`"
-    r"|(?<![\w./(\"'=])([a-z]+(?:_[a-z]+)+)\b(?![(=]|\.\w)"
+    r"|(?<![\w./(\"'=@])([a-z]+(?:_[a-z]+)+)\b(?![(=]|\.\w)"
 )
 
 

@@ -106,6 +106,7 @@ def test_the_driver_reads_so_many_keys_as_it_may_and_tasks_the_others(
 ) -> None:
     """`cache`: bytes of keys that may be cached. If those of the table are more, reading them here helps no apply."""
     monkeypatch.setattr(look_up.LATELY_READ, "most_bytes", cache)
+    monkeypatch.setattr(look_up.LATELY_READ, "_left", look_up.LATELY_READ._left)  # set by `clear`
     keys = [f"{number:036}" for number in Random(6).sample(range(10**9), FILES * ROWS)]
     rows: dict[str, int] = {}
     mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))

@@ -14,7 +14,7 @@ import pytest
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.capture import change_handler
+from lakemirror.publisher.capture import change_handler, debezium
 from lakemirror.publisher.capture.capture_position import (
     STREAMING,
     CaptureState,
@@ -279,7 +279,7 @@ def test_a_large_transaction_is_published_in_parts_in_order(
     monkeypatch.setattr(change_handler, "MOST_PENDING", rng.choice([1, 2000]))
     monkeypatch.setattr(change_handler, "PAUSE", 0)
     monkeypatch.setattr(change_handler, "_WAITS", (0.0,))
-    monkeypatch.setattr(change_handler, "event_columns", lambda schema: schema.columns)
+    monkeypatch.setattr(debezium, "event_columns", lambda schema: schema.columns)
     stream = opened(tmp_path)
     stream.__class__ = Disturbed
     state = CaptureState(Landing(tmp_path).folder("Files/LandingZone"), {}, print)
