@@ -26,7 +26,6 @@ from lakemirror.publisher.sequence import Sequence as Numbers
 MOST_FILES = 100_000
 ROWS_AT_ONCE = 500_000
 BYTES_AT_ONCE = 256 << 20
-_MARKERS = pa.array([None, 0, 1, DELETE, UPSERT], pa.int32())
 _PARTIAL = -1  # in place of the marker of a row that leaves columns unchanged
 
 
@@ -79,13 +78,14 @@ def _of_file(numbers: Numbers, number: int, wide: pa.Schema, keys: Sequence[str]
     name = numbers.find(number)
     if name is None or name.startswith("_Quarantined"):
         raise FileNotFoundError(number)
+    of_contract = pa.array([0, 1, DELETE, UPSERT], pa.int32())
     with numbers.folder.open(name) as file:
         for batch in pq.ParquetFile(file).iter_batches():
             have = {each.lower(): values for each, values in zip(batch.schema.names, batch.columns, strict=True)}
             if any(key.lower() not in have for key in keys):
                 raise KeyError(number)
             marker = have.get(MARKER_COLUMN.lower(), pa.repeat(pa.scalar(UPSERT, pa.int32()), len(batch)))
-            if not pc.all(pc.is_in(marker.cast(pa.int32()), _MARKERS)).as_py():
+            if not pc.all(pc.is_in(marker.cast(pa.int32()).drop_null(), of_contract)).as_py():
                 raise KeyError(number)  # the mirrored table stops at this file
             if (unchanged := have.get(UNCHANGED.lower())) is not None:
                 is_partial = pc.fill_null(pc.greater(pc.list_value_length(unchanged), 0), False)
