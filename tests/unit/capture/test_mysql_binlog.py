@@ -28,8 +28,8 @@ CODECS = {224: "utf-8", 255: "utf-8"}  # utf8mb4_unicode_ci, utf8mb4_0900_ai_ci
 
 def reader(*tables: tuple[str, str]) -> BinlogReader:
     found = BinlogReader(tables, CODECS.get, is_mariadb=False)
-    found.read(event(4, struct.pack("<Q", 4) + b"binlog.000003", 0))
-    found.read(event(15, bytes(40) + b"\1", 256))
+    list(found.read(event(4, struct.pack("<Q", 4) + b"binlog.000003", 0)))
+    list(found.read(event(15, bytes(40) + b"\1", 256)))
     return found
 
 
@@ -44,12 +44,12 @@ def rows(number: int, values: bytes) -> bytes:
 def test_a_transaction_of_mysql_8(collation: bytes) -> None:
     """A collation's number above 250 takes three bytes."""
     found = reader(("test", "_prim"))
-    found.read(event(33, GTID, 340))
-    found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400))
-    found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480))
+    list(found.read(event(33, GTID, 340)))
+    list(found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400)))
+    list(found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480)))
     values = struct.pack("<i", -2) + b"\7tulp\xc3\xa9n" + struct.pack("<q", 2**40)
-    found.read(event(30, rows(0x6C, values), 540))
-    found.read(event(16, bytes(8), 571))
+    list(found.read(event(30, rows(0x6C, values), 540)))
+    list(found.read(event(16, bytes(8), 571)))
     (written,), ended, exchanged = found.take()
     name = "5ccc103344a811eabd590242ac190003:119"
     assert [(each.transaction, each.position) for each in ended] == [("", (3 << 32) + 256), (name, (3 << 32) + 571)]
@@ -72,7 +72,7 @@ def test_a_log_of_mysql_5_7_names_no_columns() -> None:
 @pytest.mark.parametrize(("kind", "setting"), [(39, "PARTIAL_JSON"), (40, "binlog_transaction_compression")])
 def test_events_in_forms_that_cannot_be_read(kind: int, setting: str) -> None:
     with pytest.raises(LakemirrorError, match=setting) as raised:
-        reader(("test", "_prim")).read(event(kind, bytes(8), 300))
+        list(reader(("test", "_prim")).read(event(kind, bytes(8), 300)))
     assert raised.value.code == "capture-not-ready"
 
 
