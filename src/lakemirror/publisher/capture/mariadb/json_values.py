@@ -2,8 +2,7 @@
 
     bytes: type, then a value ─▶ for an object or array: count, size, places of keys, places of values ─▶ text
 
-Members stay in the order of the log. No library gives this text: those that decode the form give Python's numbers, which
-lose what tells 1.0 from 1.
+Members stay in the order of the log. Why no library does it: docs/decisions/069-json-of-mysql.md.
 """
 
 from __future__ import annotations
