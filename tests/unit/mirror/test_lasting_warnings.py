@@ -20,7 +20,7 @@ from lakemirror import MirroredDatabase, settings_spelling
 from lakemirror.landing_zone.findings import EVENT_LASTS, EVENTS, Warned, lasting
 from lakemirror.mirror import declared_readers, table_states
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.history_tables import GAP
+from lakemirror.mirror.history.history_tables import GAP
 from lakemirror.mirror.loop import Runner
 from lakemirror.mirror.position import BEYOND
 from lakemirror.storage import LocalStorage
