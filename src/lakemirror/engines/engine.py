@@ -15,7 +15,7 @@ from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork,
 from lakemirror.engines.units import SMALL_BYTES
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_index import KeyIndex
-from lakemirror.settings import ProcessSettings
+from lakemirror.settings.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
