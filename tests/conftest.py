@@ -14,7 +14,7 @@ import pytest
 
 from lakemirror import failpoints
 from lakemirror.mirror import table_state
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from tests import compiled_once, mariadb, one_spark, own_cache, postgres, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
