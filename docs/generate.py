@@ -21,7 +21,7 @@ from lakemirror.publisher.capture.topics.topic_frames import debezium_to_landing
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.service.storage_operations import OPERATIONS, Operation
-from lakemirror.settings import Settings, variable
+from lakemirror.settings.settings import Settings, variable
 from lakemirror.verify import KINDS
 
 FOLDER = Path(__file__).parent / "reference"

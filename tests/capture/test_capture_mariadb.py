@@ -1,4 +1,4 @@
-"""`lakemirror capture` of a real MariaDB or MySQL: the Delta tables equal the idle source, however often it was killed."""
+"""`lakemirror capture` of a real MariaDB or MySQL: the Delta tables equal the idle source, however it was killed."""
 
 from __future__ import annotations
 

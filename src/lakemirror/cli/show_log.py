@@ -44,7 +44,7 @@ def show_log(
 
 
 def _line(each: Execution) -> str:
-    from lakemirror.status import format_time
+    from lakemirror.status.status import format_time
 
     parts = [f"{format_time(each.ended)[:23]}Z", f"{each.operation:12}", each.name]
     if each.version >= 0:

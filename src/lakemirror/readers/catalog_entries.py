@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.table_readers import ReadableTable
+from lakemirror.readers.table_readers import ReadableTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,18 +37,18 @@ from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.mirror.apply import commit, make_table_folder, run, state_actions, transactions
-from lakemirror.mirror.history_files import HistoryFiles
-from lakemirror.mirror.history_tables import AWAY, HistoryTable
+from lakemirror.mirror.history.applied_files import HistoryFiles
+from lakemirror.mirror.history.history_tables import AWAY, HistoryTable
+from lakemirror.mirror.history.open_versions import are_of_the_rows
+from lakemirror.mirror.history.target_plans import completing, history_metadata, plan_history, remembered, view_of
+from lakemirror.mirror.history.version_plans import SINCE_PROPERTY, TRACK_PROPERTY, spelled
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import TableObserver, View
-from lakemirror.mirror.open_versions import are_of_the_rows
 from lakemirror.mirror.planner import ApplyPlan, Base
 from lakemirror.mirror.position import Manifest, Position
 from lakemirror.mirror.table_log import LogCache, read_table_log
 from lakemirror.mirror.table_rules import TableRules, allowed, rules_of
-from lakemirror.mirror.target_plans import completing, history_metadata, plan_history, remembered, view_of
-from lakemirror.mirror.version_plans import SINCE_PROPERTY, TRACK_PROPERTY, spelled
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage, place
 
 _ROUNDS = 5

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned, capped
-from lakemirror.settings import DEFINITION, Settings, read_definition
+from lakemirror.settings.settings import DEFINITION, Settings, read_definition
 from lakemirror.storage import Storage
 
 CODE = "setting-unknown"

@@ -19,8 +19,8 @@ from lakemirror.api import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.protocol import MAPPING
 from lakemirror.errors import LakemirrorError
+from lakemirror.readers.table_readers import readable_tables
 from lakemirror.storage.place import Place, local_path, place
-from lakemirror.table_readers import readable_tables
 
 if TYPE_CHECKING:
     import duckdb

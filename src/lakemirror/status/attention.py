@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from lakemirror.error_codes import CODES
 from lakemirror.landing_zone.findings import REPORTED, Warned
-from lakemirror.status import TableStatus
+from lakemirror.status.status import TableStatus
 
 _OF_FOLDERS = ("file-ignored", "detection-undeclared", "not-a-file")
 """Warnings that need a person where a table folder has no change file at all; else they are only shown."""

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.change_tables import marked
 from tests.landing import declare, folder
-from tests.unit.mirror.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
+from tests.unit.mirror.history.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 
 from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.errors import LakemirrorError
-from lakemirror.mirror.history_tables import GAP
+from lakemirror.mirror.history.history_tables import GAP
 
 WAYS: list[dict[str, Any]] = [{}, {"deletion_vectors": False, "change_data_feed": True}]
 
@@ -125,7 +125,7 @@ def test_an_option_that_was_off_ends_the_versions_that_are_no_rows(tmp_path: Pat
 
 
 def test_buckets_end_each_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.mirror.open_versions._ROWS", 10)
+    monkeypatch.setattr("lakemirror.mirror.history.open_versions._ROWS", 10)
     begun(tmp_path)
     put_at(tmp_path, 1, 1, {"id": list(range(100)), "v": [0] * 100})
     sync(tmp_path)
@@ -155,7 +155,7 @@ def test_a_conflict_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
 
     before = len(list((tmp_path / "Tables/t__history").glob("*.parquet")))
     with monkeypatch.context() as patched:
-        patched.setattr("lakemirror.mirror.open_versions.delete_rows", fails)
+        patched.setattr("lakemirror.mirror.history.open_versions.delete_rows", fails)
         assert MirroredDatabase(tmp_path).sync().failed["t"].code == "storage-unavailable"
     assert len(list((tmp_path / "Tables/t__history").glob("*.parquet"))) == before
     sync(tmp_path)

@@ -10,8 +10,8 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.settings import DEFINITION, Settings
-from lakemirror.settings_spelling import setting_warnings
+from lakemirror.settings.settings import DEFINITION, Settings
+from lakemirror.settings.spelling import setting_warnings
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")

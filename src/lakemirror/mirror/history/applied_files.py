@@ -23,13 +23,13 @@ from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.table_options import SCD2, HistoryOptions
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
-from lakemirror.mirror.file_times import known_times
+from lakemirror.mirror.history.file_times import known_times
 from lakemirror.mirror.next_batch import Limits
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.schema_evolution import zone_reader
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.parquet.footer import read_footer
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, Storage
 
 Parts = Callable[[int, Limits], Iterator[Sequence[ChangeFile]]]

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings_values import is_folder_name, options_of, readers_of, zoneless
+from lakemirror.settings.setting_values import is_folder_name, options_of, readers_of, zoneless
 from lakemirror.storage import Storage
 
 DEFINITION = "mirroring.json"

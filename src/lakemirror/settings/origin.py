@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import DEFINITION, Settings, converted, named_in_definition, named_in_environment, variable
+from lakemirror.settings.settings import (
+    DEFINITION,
+    Settings,
+    converted,
+    named_in_definition,
+    named_in_environment,
+    variable,
+)
 
 DEFAULT = "default"
 FLAG = "flag"

@@ -16,7 +16,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import UNCHANGED
-from lakemirror.mirror import purge_deleted as purge_module
+from lakemirror.mirror.history import purge_deleted as purge_module
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

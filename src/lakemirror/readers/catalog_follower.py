@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lakemirror.catalog_entries import Registered
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observer import Observer
+from lakemirror.readers.catalog_entries import Registered
 
 AGAIN = 60.0
 """Seconds until it registers again without an event: after an error, or where a history table came later."""

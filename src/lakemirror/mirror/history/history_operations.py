@@ -8,11 +8,11 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.table_options import LATE
 from lakemirror.landing_zone.zone import TableName, check_name
 from lakemirror.mirror.dropped_tables import DROPPED, move_to_dropped
-from lakemirror.mirror.history_build import build
+from lakemirror.mirror.history.build import build
 from lakemirror.mirror.operations import Outcome, folder_named, note
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import tables_in
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage
 
 
@@ -35,7 +35,7 @@ def drop_history(storage: Storage, table: str, default_schema: str = "") -> Outc
 
 
 def build_history(storage: Storage, table: str, settings: Settings) -> Outcome:
-    """Makes the history tables again from the applied files. Errors as in `history_build.build`."""
+    """Makes the history tables again from the applied files. Errors as in `build.build_history`."""
     name = folder_named(storage, table).name
     done = build(storage, name, settings)
     text = f"{name}: {', '.join(done.targets)} made again from {done.files} change files"

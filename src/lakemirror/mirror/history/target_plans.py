@@ -33,9 +33,9 @@ from lakemirror.landing_zone.reserved_columns import (
 )
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
 from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, SCD2
-from lakemirror.mirror import version_plans
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.history_tables import AWAY, HistoryTable, alike
+from lakemirror.mirror.history import version_plans
+from lakemirror.mirror.history.history_tables import AWAY, HistoryTable, alike
 from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (

@@ -24,7 +24,7 @@ from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
 from lakemirror.mirror.table_log import read_table_log
-from lakemirror.table_readers import readable_tables
+from lakemirror.readers.table_readers import readable_tables
 
 CHANGES = ((4, 1, "a"), (2, 3, None), (4, 2, "late"), (4, 5, "b"), (2, 4, None))
 

@@ -24,7 +24,7 @@ from lakemirror.engines import late_deletes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
-from lakemirror.mirror.open_versions import end_dropped
+from lakemirror.mirror.history.open_versions import end_dropped
 from lakemirror.storage import LocalStorage
 
 EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late

@@ -13,7 +13,7 @@ import pytest
 from tests.change_tables import marked
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
-from tests.unit.mirror.test_late_versions import begun, step, sync, versions
+from tests.unit.mirror.history.test_late_versions import begun, step, sync, versions
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance import compaction
@@ -34,7 +34,7 @@ def warned(database: Path) -> bool:
 def days_ago(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     """Applies are made so many days ago."""
     clock = SimpleNamespace(time=lambda: time.time() - days * DAY)
-    monkeypatch.setattr("lakemirror.mirror.target_plans.time", clock)
+    monkeypatch.setattr("lakemirror.mirror.history.target_plans.time", clock)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])

@@ -21,7 +21,7 @@ from lakemirror.cli.commands import command_line
 from lakemirror.delta import commit as delta
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import Column, from_delta, to_delta
-from lakemirror.mirror import history_build
+from lakemirror.mirror.history import build as history_build
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -218,7 +218,7 @@ def test_rows_with_times_of_their_own_need_no_log(tmp_path: Path, monkeypatch: p
         put(tmp_path, "t", number, marked([4], id=[1], v=[number]).append_column("__sourceTimestamp__", moment))
     sync(tmp_path)
     declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
-    monkeypatch.setattr("lakemirror.mirror.history_files.known_times", lambda *_: {})
+    monkeypatch.setattr("lakemirror.mirror.history.applied_files.known_times", lambda *_: {})
     MirroredDatabase(tmp_path).build_history("t")
     starts = sorted(row["__START_AT"] for row in read_table(tmp_path / "Tables/t__history").to_pylist())
     assert starts == [DAY + timedelta(hours=number) for number in range(1, 4)]

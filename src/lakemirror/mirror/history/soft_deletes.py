@@ -25,9 +25,9 @@ from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import HIGHEST_ID, Base
-from lakemirror.mirror.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
 from lakemirror.mirror.schema_evolution import stored_names
 from lakemirror.storage import place
 

@@ -10,7 +10,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.table_options import CURRENT
-from lakemirror.status import (
+from lakemirror.status.status import (
     METRICS,
     MONITORING,
     REPLICATOR,

@@ -27,7 +27,7 @@ from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
-from lakemirror.mirror.row_options import DELETES_PROPERTY, OWN_NAMES
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_NAMES
 from lakemirror.storage import place
 
 

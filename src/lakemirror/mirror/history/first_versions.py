@@ -24,9 +24,9 @@ from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.landing_zone.reserved_columns import DELETED, START_AT
+from lakemirror.mirror.history.version_plans import spelled
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
-from lakemirror.mirror.version_plans import spelled
 
 _TIME = pa.timestamp("us", "UTC")
 

@@ -44,13 +44,13 @@ from lakemirror.landing_zone.reserved_columns import DELETED, END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE, UPSERT
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import state_actions, transactions
-from lakemirror.mirror.history_tables import HistoryTable
+from lakemirror.mirror.history.history_tables import HistoryTable
+from lakemirror.mirror.history.version_plans import SEQUENCE_PROPERTY, SINCE_PROPERTY, TRACK_PROPERTY, since_of, spelled
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base, check_deletes, with_detection
 from lakemirror.mirror.position import Detection, Manifest, Position
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import tables_in
-from lakemirror.mirror.version_plans import SEQUENCE_PROPERTY, SINCE_PROPERTY, TRACK_PROPERTY, since_of, spelled
 from lakemirror.storage import Storage, place
 
 _ROWS = 1_000_000  # of a bucket, about

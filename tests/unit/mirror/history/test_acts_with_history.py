@@ -13,7 +13,7 @@ from tests.table_rows import read_table
 
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta.log import read_snapshot
-from lakemirror.mirror.row_options import options_kept
+from lakemirror.mirror.history.row_options import options_kept
 
 SETTINGS: dict[str, Any] = {"engine": "local", "durability": "process", "settle": 0, "drop_after": 0}
 HISTORY = {"history": ["changes", "scd2"]}

@@ -22,15 +22,15 @@ from lakemirror.landing_zone.column_types import fits, widens
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
-from lakemirror.mirror.first_versions import first_versions
-from lakemirror.mirror.history_tables import AWAY, GAP, HistoryTable
+from lakemirror.mirror.history.first_versions import first_versions
+from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
+from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
+from lakemirror.mirror.history.target_plans import history_metadata, view_of
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
-from lakemirror.mirror.target_plans import history_metadata, view_of
 from lakemirror.storage import place
 
 _MOST_NOTES = 50

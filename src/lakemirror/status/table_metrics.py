@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lakemirror.status import TableStatus
+from lakemirror.status.status import TableStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
