@@ -88,7 +88,7 @@ def _meaning(parameter: Any) -> tuple[str, str]:
 
 def _table(meanings: Sequence[tuple[str, str]]) -> list[str]:
     rows = [f"| {name} | {meaning} |" for name, meaning in meanings]
-    return ["| argument or option | meaning |", "|---|---|", *rows, ""]
+    return ["| name | meaning |", "|---|---|", *rows, ""]
 
 
 def _paragraphs(text: str) -> list[str]:
