@@ -33,7 +33,7 @@ from benchmarks.process import Peak
 from benchmarks.runner import machine, say
 from benchmarks.standalone import Cluster, cluster
 from lakemirror import MirroredDatabase
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import session as spark_session
 
 RESULTS = Path(__file__).parent / "results"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lakemirror.landing_zone.delimited import convert
 from lakemirror.landing_zone.metadata import DeclaredColumn, DelimitedFormat, TableMetadata
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session.session import start, stop
 
 TYPES = {

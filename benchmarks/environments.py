@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 
 PATIENCE = 900  # seconds for pip, or for the resolver

@@ -45,7 +45,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.publisher import Landing
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import session
 
 if TYPE_CHECKING:

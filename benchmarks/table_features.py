@@ -25,7 +25,7 @@ from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
 from lakemirror.features import Wish, drop, kernel_route, plan
 from lakemirror.features.route import Route
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars
 from lakemirror.spark_session.session import start, stop
 

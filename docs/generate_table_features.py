@@ -38,11 +38,11 @@ def _features() -> str:
         "Names are matched in any case. *For*: who must know the feature, and the protocol versions that imply it.",
         "*Drop*: in one commit, unless it says otherwise.",
         "*Traces*: where a table shows that it uses the feature, beside its properties.",
-        f"A copy: `{_COPY.removesuffix('.')}`.",
+        f"A copy: `{_COPY.removesuffix('.')}`. Features with the same facts share a section.",
         "",
     ]
+    above: list[str] = []
     for feature in FEATURES:
-        lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
         legacy = LEGACY.get(feature.name)
         since = f"; in reader {legacy[0]}, writer {legacy[1]}" if legacy else ""
@@ -55,8 +55,13 @@ def _features() -> str:
         facts["to agree to"] = feature.confirm
         facts["stays behind"] = feature.leftover
         facts["instead"] = feature.way_out.replace(f": {_COPY}", "")
-        lines += [f"- {what}: {value}" for what, value in facts.items() if value]
-        lines.append("")
+        shown = [f"- {what}: {value}" for what, value in facts.items() if value]
+        if shown == above and feature.summary.endswith(" (first form)."):
+            place = max(number for number, line in enumerate(lines) if line.startswith("## "))
+            lines[place] += f", {feature.name}"
+            continue
+        lines += [f"## {feature.name}", "", feature.summary, "", *shown, ""]
+        above = shown
     return "\n".join(lines)
 
 

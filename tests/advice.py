@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from lakemirror.cli import app
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/lakemirror"

@@ -22,7 +22,7 @@ PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
 )))  # fmt: skip
 ELSEWHERE = {  # pages whose examples another test runs
     "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
-    "how-to/keep-history": "tests/unit/mirror/test_history_page.py",
+    "how-to/keep-history": "tests/unit/mirror/history/test_history_page.py",
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
     "how-to/mirror-a-mariadb-database": "tests/capture/test_capture_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 
 SHARED = ("jars", "archives", "environments", "bench")
 _OWN = "MIRROR_TESTS_CACHE"  # names the folder to the processes that a run starts

@@ -14,7 +14,7 @@ class Plain(OnSpark):
     properties: dict[str, str] = {}  # noqa: RUF012
 
     def jars(self) -> list[Path]:
-        from lakemirror.settings import Settings
+        from lakemirror.settings.settings import Settings
         from lakemirror.spark_session import jars
 
         return list(jars.ensure(Settings().with_environment()))

@@ -18,7 +18,7 @@ from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
 from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 
 CSV = {
     "fileFormat": "CSV",

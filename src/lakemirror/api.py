@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakemirror import status as monitoring
-from lakemirror.attention import needing_attention
 from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.executions.execution import Execution
@@ -36,18 +34,20 @@ from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
-from lakemirror.settings import Settings, read_definition, resolve
-from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status_reader import last_status
+from lakemirror.settings.settings import Settings, read_definition, resolve
+from lakemirror.settings.spelling import unknown_settings
+from lakemirror.status import status as monitoring
+from lakemirror.status.attention import needing_attention
+from lakemirror.status.status_reader import last_status
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakemirror.catalog_entries import Registered
     from lakemirror.mirror import operations
     from lakemirror.mirror.cut_versions import Cut, Cuts
+    from lakemirror.readers.catalog_entries import Registered
 
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
 _LONGEST_WAIT = 5.0  # and for all of them no longer than this while nothing is committed
@@ -99,7 +99,7 @@ class MirroredDatabase:
         self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | Sequence[str] | None = None,
         storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
-        """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
+        """`settings` are those of the class `Settings`, by name; they win over environment and definition.
 
         `path`: a local folder, or the address of an object store (`s3://`, `az://`, `abfss://`, `gs://`), which
         `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it
@@ -247,8 +247,8 @@ class MirroredDatabase:
         `schema`: the catalog's schema of tables without one; empty: the name of the database's folder. `catalog`:
         empty: the current one. An error of one table is in the result. Errors: `database-missing`, `catalog-refused`.
         """
-        from lakemirror.catalog_entries import register
-        from lakemirror.table_readers import readable_tables
+        from lakemirror.readers.catalog_entries import register
+        from lakemirror.readers.table_readers import readable_tables
 
         folder = self.storage.uri().rstrip("/")
         name = schema or folder.rpartition("/")[2]
@@ -294,20 +294,20 @@ class MirroredDatabase:
 
     def drop_history(self, table: str) -> operations.Outcome:
         """Moves the history tables of a table to `Files/_DroppedTables`. Error: `table-unknown`."""
-        from lakemirror.mirror import history_acts
+        from lakemirror.mirror.history import history_operations
 
         require_zone(self.storage)
-        return history_acts.drop_history(self.storage, table, self.settings.default_schema)
+        return history_operations.drop_history(self.storage, table, self.settings.default_schema)
 
     def build_history(self, table: str) -> operations.Outcome:
         """Makes the history tables of a table again from its applied files, up to where the table is.
 
         Errors: `table-unknown`, `history-incomplete`, `concurrent-commit`.
         """
-        from lakemirror.mirror import history_acts
+        from lakemirror.mirror.history import history_operations
 
         require_zone(self.storage)
-        return history_acts.build_history(self.storage, table, self.settings)
+        return history_operations.build_history(self.storage, table, self.settings)
 
     def restore(self, table: str) -> operations.Outcome:
         """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.jvm import has_pyspark

@@ -529,7 +529,7 @@ def facts(table: Path) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    from lakemirror.settings import Settings
+    from lakemirror.settings.settings import Settings
     from lakemirror.spark_session import session as lakemirror_spark
 
     target = Path(folder).absolute()

@@ -12,7 +12,7 @@ from tests.how_to_pages import Example, examples
 from tests.landing import declare, put, put_broken
 
 import lakemirror
-from lakemirror.status_reader import read_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import LocalStorage
 
 MATERIALIZE = """

@@ -15,7 +15,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.step import Conflict, Replicator
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 WAYS = ("local-local", "local-spark", "spark-local", "spark-spark")

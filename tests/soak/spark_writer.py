@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 
 CONSTRAINT = "soak"
 _SMALL = Settings(

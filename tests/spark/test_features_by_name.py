@@ -20,7 +20,7 @@ from lakemirror.delta.feature_names import features_of
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalog_names import path_of
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, jvm, session
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_a_table_by_its_name(spark: SparkSession, tmp_path: Path, monkeypatch: p
 
 SCRIPT = """
 import json, sys
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session.session import start
 spark = start(Settings().with_environment(), delta=True)
 spark.sql(

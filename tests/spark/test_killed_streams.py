@@ -27,7 +27,7 @@ READS = {
 
 RUN = """
 import os, signal, sys
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import session
 
 folder, dies = sys.argv[1], int(sys.argv[2])

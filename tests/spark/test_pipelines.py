@@ -18,7 +18,7 @@ from tests.databases import Database
 from tests.spark.test_spark_engine import clean, connect_server
 
 from lakemirror.publisher import Landing
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java, jvm
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session import session as lakemirror_spark
 from lakemirror.spark_session.archive_path import archive_path
@@ -40,7 +40,7 @@ PRELUDE = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
 from lakemirror.spark_session import session as spark
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 settings = Settings(master="local[2]", spark=(("spark.sql.shuffle.partitions", "2"),)).with_environment()
 """
 

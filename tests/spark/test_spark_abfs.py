@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
 from running_service import Running
 
 from lakemirror.service.auth.principals import Principals
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 
 SCRIPT = """

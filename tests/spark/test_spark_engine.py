@@ -29,7 +29,7 @@ from tests.table_rows import table_rows
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java, jvm
 
 if TYPE_CHECKING:

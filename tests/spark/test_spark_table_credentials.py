@@ -18,7 +18,7 @@ from tests.spark.test_spark_abfs import hadoop_azure, run, trust_of
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.service.auth.principals import Principals
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars
 
 SCRIPT = """

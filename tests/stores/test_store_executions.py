@@ -9,7 +9,7 @@ from tests.object_stores import StoreServer
 
 from lakemirror.executions.execution_log import read_executions
 from lakemirror.executions.executions_table import EXECUTIONS
-from lakemirror.table_readers import readable_tables
+from lakemirror.readers.table_readers import readable_tables
 
 
 def test_a_pass_ends_with_its_executions_in_the_store(s3: StoreServer, tmp_path: Path) -> None:

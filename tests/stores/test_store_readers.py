@@ -11,9 +11,9 @@ from tests.landing import MARKER
 from tests.object_stores import StoreServer, for_delta_rs
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.readers.table_query import Query, tables_to_query
 from lakemirror.storage import connections
 from lakemirror.storage.connections import give_options
-from lakemirror.table_query import Query, tables_to_query
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from lakemirror import doctor
 from lakemirror.doctor import Check
 from lakemirror.errors import SetupError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session.java import Java
 
 

@@ -15,7 +15,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import Wish, drop
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import session
 
 

@@ -12,7 +12,7 @@ import lakemirror
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app
 from lakemirror.publisher import Landing
-from lakemirror.table_readers import ReadableTable, readable_tables
+from lakemirror.readers.table_readers import ReadableTable, readable_tables
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ import pytest
 from lakemirror import failpoints
 from lakemirror.error_codes import CODES
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings, parse_definition, resolve
+from lakemirror.settings.settings import Settings, parse_definition, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakemirror.api import MirroredDatabase
-from lakemirror.settings_spelling import unknown_settings
+from lakemirror.settings.spelling import unknown_settings
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakemirror import status
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.status import (
+from lakemirror.status import status
+from lakemirror.status.status import (
     REPLICATOR,
     TABLES,
     DatabaseStatus,
@@ -25,7 +25,7 @@ from lakemirror.status import (
     rewrite_status,
     write_status,
 )
-from lakemirror.status_reader import read_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import LocalStorage
 
 SYNCED = 1747699344.2389983

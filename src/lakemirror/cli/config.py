@@ -13,7 +13,7 @@ from lakemirror.cli.printable import printable, say
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.settings_origin import SettingOrigin
+    from lakemirror.settings.origin import SettingOrigin
 
 
 @with_groups
@@ -25,9 +25,9 @@ def config(database: Database, engine: EngineOptions, storage: StorageOptions = 
 
     Example: lakemirror config shop
     """
-    from lakemirror.settings import read_definition
-    from lakemirror.settings_origin import setting_origins
-    from lakemirror.settings_spelling import unknown_settings
+    from lakemirror.settings.origin import setting_origins
+    from lakemirror.settings.settings import read_definition
+    from lakemirror.settings.spelling import unknown_settings
     from lakemirror.storage.place import storage_of
 
     require(database)
@@ -47,7 +47,7 @@ def config(database: Database, engine: EngineOptions, storage: StorageOptions = 
 
 
 def _print_settings(found: list[SettingOrigin]) -> None:
-    from lakemirror.settings_origin import DEFAULT
+    from lakemirror.settings.origin import DEFAULT
 
     names = max(len(each.name) for each in found)
     values = [_text(each.value) for each in found]

@@ -25,8 +25,8 @@ def doctor(
     Example: lakemirror doctor shop
     """
     from lakemirror import doctor as checks
-    from lakemirror.settings import Settings
-    from lakemirror.settings_spelling import unknown_settings
+    from lakemirror.settings.settings import Settings
+    from lakemirror.settings.spelling import unknown_settings
 
     if database is not None:
         require(database)

@@ -303,7 +303,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _session() -> SparkSession:
-    from lakemirror.settings import Settings
+    from lakemirror.settings.settings import Settings
     from lakemirror.spark_session.session import start
 
     with _one_at_a_time:  # tables at work side by side share the session

@@ -36,8 +36,8 @@ def query(
 
     Example: lakemirror query shop "select * from sales.orders" --format parquet --to orders.parquet
     """
+    from lakemirror.readers.table_query import Query, tables_to_query
     from lakemirror.storage.connections import given_options
-    from lakemirror.table_query import Query, tables_to_query
 
     if form is Form.table and to is not None:
         raise typer.BadParameter("--to needs --format csv, json or parquet")

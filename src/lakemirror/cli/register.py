@@ -13,7 +13,7 @@ from lakemirror.cli.printable import say
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakemirror.settings import Settings
+    from lakemirror.settings.settings import Settings
 
 Catalog = Annotated[str, typer.Option(help="The catalog in Spark; without it, the session's current one.")]
 Schema = Annotated[str, typer.Option(help="The catalog's schema of tables without one; else the database's name.")]

@@ -16,7 +16,7 @@ from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from lakemirror.api import MirroredDatabase
-    from lakemirror.catalog_follower import CatalogFollower
+    from lakemirror.readers.catalog_follower import CatalogFollower
 
 _PATIENCE = 5.0  # seconds that a registration gets to end after a stop
 
@@ -96,7 +96,7 @@ def run(
 
 def _follower(opened: MirroredDatabase, beside: Beside, said: RunLog) -> CatalogFollower:
     """Starts what keeps the catalog's entries. It has the session that the engine then uses, too."""
-    from lakemirror.catalog_follower import CatalogFollower
+    from lakemirror.readers.catalog_follower import CatalogFollower
 
     spark = spark_of(opened.settings)
     if forgets(spark, beside.catalog):

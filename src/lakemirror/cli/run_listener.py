@@ -83,8 +83,8 @@ def _metrics(opened: MirroredDatabase, name: str) -> Callable[[], tuple[bytes, s
     except ImportError as error:
         raise LakemirrorError("service-extra-missing", "--listen needs prometheus-client") from error
     from lakemirror import __version__
-    from lakemirror.status_reader import last_status
-    from lakemirror.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics
+    from lakemirror.status.status_reader import last_status
+    from lakemirror.status.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics
 
     registry = CollectorRegistry()
     Gauge("lakemirror_build_info", "The version that runs.", ["version"], registry=registry).labels(__version__).set(1)

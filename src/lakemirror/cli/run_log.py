@@ -22,10 +22,10 @@ from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.catalog_entries import Registered
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.mirror.apply import Applied
-    from lakemirror.settings import Settings
+    from lakemirror.readers.catalog_entries import Registered
+    from lakemirror.settings.settings import Settings
 
 MOST_BYTES = 10 * 1024**2  # of one log file
 KEPT = 4  # older log files beside it

@@ -19,7 +19,7 @@ from lakemirror.landing_zone.findings import summed_up
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.metadata import Warned
-    from lakemirror.status import DatabaseStatus, TableStatus
+    from lakemirror.status.status import DatabaseStatus, TableStatus
     from lakemirror.storage import Place
 
 Behind = Annotated[
@@ -63,7 +63,7 @@ def status(
             time.sleep(_EVERY)
         except KeyboardInterrupt:
             break
-    from lakemirror.attention import needing_attention
+    from lakemirror.status.attention import needing_attention
 
     failed = any(t.error_code for t in found.tables) or bool(found.error_code)
     failed = failed or bool(needing_attention(found.tables, found.warnings))
@@ -116,7 +116,7 @@ def waiting_lines(found: DatabaseStatus) -> list[str]:
 def _warning(warned: Warned) -> str:
     """A warning for people; one about an event with its time."""
     from lakemirror.landing_zone.findings import EVENTS
-    from lakemirror.status import format_time
+    from lakemirror.status.status import format_time
 
     when = f" ({format_time(warned.since)[:19]}Z)" if warned.code in EVENTS and warned.since else ""
     return f"warning {warned.code}: {printable(warned.message)}{when}"
@@ -125,7 +125,7 @@ def _warning(warned: Warned) -> str:
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
     from lakemirror.api import MirroredDatabase
-    from lakemirror.status_reader import last_status
+    from lakemirror.status.status_reader import last_status
     from lakemirror.storage.place import storage_of
 
     try:
@@ -137,7 +137,7 @@ def _look(database: Place) -> DatabaseStatus:
 
 
 def _json(found: DatabaseStatus, now: float, indent: int | None) -> str:
-    from lakemirror import status as monitoring
+    from lakemirror.status import status as monitoring
 
     since = found.not_running_since(now)
     rendered = monitoring.render(found if since is None else replace(found, status="Stopped"))
@@ -164,7 +164,7 @@ def _text(found: DatabaseStatus, now: float) -> str:
 
 def _engine(found: DatabaseStatus, now: float) -> list[str]:
     """Whether the engine runs, since when, and its error."""
-    from lakemirror.status import format_time
+    from lakemirror.status.status import format_time
 
     since = found.not_running_since(now)
     if since is not None:
@@ -184,7 +184,7 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 
-    from lakemirror.status import format_time, target_rows
+    from lakemirror.status.status import format_time, target_rows
 
     table = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakemirror.api import SyncResult
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.mirror.apply import Applied
-    from lakemirror.status import DatabaseStatus
+    from lakemirror.status.status import DatabaseStatus
 
 _SHORT = 1.0  # seconds that the command may build key indexes after a shorter pass
 
@@ -46,7 +46,7 @@ def sync(
     """
     with importing():
         from lakemirror.api import MirroredDatabase
-        from lakemirror.status_reader import last_status
+        from lakemirror.status.status_reader import last_status
 
     log_to_stderr(verbose)
     require(database)
@@ -74,7 +74,7 @@ def sync(
 
 
 def _print_json(result: SyncResult) -> None:
-    from lakemirror.attention import hint_for
+    from lakemirror.status.attention import hint_for
 
     for warned in result.warnings:
         say(f"warning {warned.code}: {printable(warned.message)}")
@@ -95,7 +95,7 @@ def _print_json(result: SyncResult) -> None:
 
 def _print_text(result: SyncResult, stored: DatabaseStatus) -> None:
     """What was applied and what failed on stdout; on stderr what tables wait for, warnings, and what needs a person."""
-    from lakemirror.attention import hint_for
+    from lakemirror.status.attention import hint_for
 
     for name, t in sorted(result.tables.items()):
         if t.commits:

@@ -22,7 +22,7 @@ def tables(
 
     Example: lakemirror tables shop orders
     """
-    from lakemirror.table_readers import readable_tables
+    from lakemirror.readers.table_readers import readable_tables
 
     found = readable_tables(database)
     if table:

@@ -62,7 +62,7 @@ def verify(
     """
     from lakemirror.api import MirroredDatabase
     from lakemirror.landing_zone.zoneless import zone_of
-    from lakemirror.settings import converted
+    from lakemirror.settings.settings import converted
     from lakemirror.verify import verify_database
     from lakemirror.verify.proof import Options
     from lakemirror.verify.source_rows import Source

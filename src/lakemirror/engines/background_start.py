@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.settings import ProcessSettings
+from lakemirror.settings.settings import ProcessSettings
 from lakemirror.spark_session.jvm import has_pyspark
 from lakemirror.spark_session.machine_memory import free_memory, heap_bytes
 

@@ -13,7 +13,7 @@ from lakemirror.error_codes import CODES
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
-from lakemirror.status import format_time
+from lakemirror.status.status import format_time
 
 SNAPSHOTTING, REPLICATING, FAIL, REMOVE = "Snapshotting", "Replicating", "FailTable", "RemoveTable"
 DROP_FEATURE, COMPACT, VACUUM, CAPTURE = "DropFeature", "Compact", "Vacuum", "Capture"

@@ -37,8 +37,8 @@ from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_rules import allowed
-from lakemirror.settings import Settings, read_definition, resolve
-from lakemirror.status import MONITORING
+from lakemirror.settings.settings import Settings, read_definition, resolve
+from lakemirror.status.status import MONITORING
 from lakemirror.storage import Storage
 from lakemirror.storage.place import Place, local_path, storage_of
 from lakemirror.storage.spool_file import SpoolFile, SpoolFolder

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from lakemirror.executions.execution import FAIL
 from lakemirror.executions.execution_log import read_both
 from lakemirror.executions.executions_table import as_arrow
-from lakemirror.settings import Settings
-from lakemirror.status import format_time
+from lakemirror.settings.settings import Settings
+from lakemirror.status.status import format_time
 from lakemirror.storage import Storage
 
 DAY = 86_400.0

@@ -47,10 +47,10 @@ from lakemirror.landing_zone.zone import (
     why_skipped,
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
-from lakemirror.mirror.history_tables import named_tables
+from lakemirror.mirror.history.history_tables import named_tables
 from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed, column_rules
-from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
+from lakemirror.settings.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
 from lakemirror.storage.place import local_path, storage_of
 

@@ -23,7 +23,7 @@ from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.maintenance.vacuum import files_of_table, named_paths
 from lakemirror.mirror.position import current_position, parse_manifest
 from lakemirror.mirror.table_log import OURS
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage, place
 
 REACHED, EMPTY, WAITS, VOID = "reached", "empty", "waits", "void"
@@ -84,7 +84,7 @@ class Cut:
 
     def snippets(self) -> dict[str, dict[str, str]]:
         """For each table the lines that read its version, by tool."""
-        from lakemirror.table_readers import ReadableTable
+        from lakemirror.readers.table_readers import ReadableTable
 
         return {
             table.name: ReadableTable(table.name, table.path).snippets(table.version)

@@ -194,7 +194,7 @@ class DroppedTables:
             inner = next(tables_in(self.storage, target), None)
             if inner is not None:
                 raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
-            from lakemirror.mirror.open_versions import end_dropped  # drops are rare
+            from lakemirror.mirror.history.open_versions import end_dropped  # drops are rare
 
             end_dropped(self.storage, target)
             self._move_remembered(target)

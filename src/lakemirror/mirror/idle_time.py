@@ -15,7 +15,7 @@ from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.maintenance.key_scan import KeyScan
 from lakemirror.mirror.observer import Maintained
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage
 from lakemirror.verify.idle import IdleVerification
 

@@ -25,7 +25,6 @@ from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
 from lakemirror.mirror.declared_readers import DeclaredReaders
-from lakemirror.mirror.followed_settings import FollowedSettings
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
@@ -33,10 +32,11 @@ from lakemirror.mirror.scheduler import InQueue, Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
-from lakemirror.settings import DEFINITION, Settings
-from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
-from lakemirror.status_reader import last_status
+from lakemirror.settings.followed_settings import FollowedSettings
+from lakemirror.settings.settings import DEFINITION, Settings
+from lakemirror.settings.spelling import unknown_settings
+from lakemirror.status.status import HEARTBEAT, DatabaseStatus, TableStatus
+from lakemirror.status.status_reader import last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 

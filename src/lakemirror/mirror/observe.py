@@ -24,7 +24,7 @@ from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
-from lakemirror.mirror.history_tables import HistoryObserver, HistoryTable, ahead_first, warnings_of
+from lakemirror.mirror.history.history_tables import HistoryObserver, HistoryTable, ahead_first, warnings_of
 from lakemirror.mirror.position import (
     Detection,
     Manifest,
@@ -37,8 +37,8 @@ from lakemirror.mirror.position import (
 from lakemirror.mirror.schema_evolution import check_key_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around, move_here
-from lakemirror.settings import Settings
-from lakemirror.status import format_time
+from lakemirror.settings.settings import Settings
+from lakemirror.status.status import format_time
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.durable import POWER
 

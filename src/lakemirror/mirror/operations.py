@@ -45,7 +45,7 @@ from lakemirror.landing_zone.zone import (
     scan_table,
 )
 from lakemirror.mirror.dropped_tables import DROPPED, dropped
-from lakemirror.mirror.row_options import options_kept
+from lakemirror.mirror.history.row_options import options_kept
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
@@ -108,7 +108,7 @@ def purge_deleted(storage: Storage, table: str, default_schema: str = "", patter
 
     Errors: `table-unknown`; `concurrent-commit` if an engine committed meanwhile; `table-feature-unsupported`.
     """
-    from lakemirror.mirror import purge_deleted as purge  # reads and writes rows; no other act does
+    from lakemirror.mirror.history import purge_deleted as purge  # reads and writes rows; no other act does
 
     folder = folder_named(storage, table)
     stays_soft = read_metadata(storage, folder, patterns).options.deletes == SOFT

@@ -34,11 +34,11 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.landing_zone.table_options import LATE, NO_OPTIONS
-from lakemirror.mirror.history_tables import HistoryTable
+from lakemirror.mirror.history.history_tables import HistoryTable
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OPTIONS_PROPERTY, RowOptions, configuration_with
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
-from lakemirror.mirror.row_options import DELETES_PROPERTY, OPTIONS_PROPERTY, RowOptions, configuration_with
 from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
@@ -85,7 +85,7 @@ class ApplyPlan:
     `batch`: change files of the `view`. `base`: the table before. `metadata`: its `metaData` action after, without the
     record of applied paths. `row_work`: what an engine does, None where the files have no rows. `added`: the change
     files where all of them become data files. `choice`: the engine and why. `also`: what the same batch
-    does to the history tables, which are committed first (`target_plans.py`).
+    does to the history tables, which are committed first (`history/target_plans.py`).
     """
 
     view: View

@@ -116,7 +116,7 @@ class Manifest:  # 19 fields: the members of the JSON object in a commit
     `ignored_deletes`, `late_changes`: how many changes of all applies of this identity were counted and not applied.
     `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty. `times`:
     when the files before the last one were written (`file_times.py`). `built`: the commit made a history table again
-    from all files up to the last one (`history_build.py`).
+    from all files up to the last one (`history/build.py`).
     """
 
     identity: str

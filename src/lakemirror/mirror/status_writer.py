@@ -13,7 +13,6 @@ from dataclasses import replace
 from operator import is_
 
 from lakemirror import failpoints
-from lakemirror import status as monitoring
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
@@ -23,8 +22,9 @@ from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
-from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
-from lakemirror.status_reader import read_tables
+from lakemirror.status import status as monitoring
+from lakemirror.status.status import HEARTBEAT, EngineProcess, TableStatus
+from lakemirror.status.status_reader import read_tables
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")

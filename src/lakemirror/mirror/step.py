@@ -38,17 +38,17 @@ from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
-from lakemirror.mirror import soft_deletes
 from lakemirror.mirror.apply import Applied, commit, run
-from lakemirror.mirror.history_tables import HistoryTable
+from lakemirror.mirror.history import soft_deletes
+from lakemirror.mirror.history.history_tables import HistoryTable
+from lakemirror.mirror.history.target_plans import history_after, plan_targets
 from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
 from lakemirror.mirror.table_log import LogCache
 from lakemirror.mirror.table_rules import rules_of
-from lakemirror.mirror.target_plans import history_after, plan_targets
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.durable import POWER
 
@@ -117,7 +117,7 @@ class Replicator:
                 self._log.forget()
                 return view, Begun()
             if view.history:
-                from lakemirror.mirror.history_begin import prepare  # few tables have a history
+                from lakemirror.mirror.history.begin import prepare  # few tables have a history
 
                 if prepare(view, base, self._history_base, self._rules):
                     return view, Begun()

@@ -10,7 +10,7 @@ from lakemirror.engines.engine import Preference, preference_of
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE
 from lakemirror.mirror.next_batch import Limits
 from lakemirror.mirror.schema_evolution import Rules
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage.durable import POWER
 
 

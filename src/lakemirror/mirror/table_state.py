@@ -20,7 +20,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import MISSING_ROWS, from_note
-from lakemirror.status import TableStatus, TargetStatus
+from lakemirror.status.status import TableStatus, TargetStatus
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"

@@ -17,7 +17,7 @@ from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Maintained, Observer, nobody
 from lakemirror.mirror.table_state import Failure, TableState, next_state, remembered, table_status
-from lakemirror.status import TableStatus
+from lakemirror.status.status import TableStatus
 
 log = logging.getLogger("lakemirror")
 

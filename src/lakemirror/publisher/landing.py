@@ -19,7 +19,7 @@ from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.publisher.sequence import Sequence
 from lakemirror.publisher.table_writer import TableForm
-from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
+from lakemirror.settings.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import give_options
 from lakemirror.storage.place import storage_of

@@ -27,7 +27,7 @@ from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
 from lakemirror.publisher.published_types import PublishedTypes
-from lakemirror.settings import converted
+from lakemirror.settings.settings import converted
 
 _OURS = "lakemirror."  # entries of a footer that are carried over when a file is written again
 

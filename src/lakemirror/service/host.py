@@ -27,8 +27,8 @@ from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
-from lakemirror.settings import DatabaseSettings, read_definition
-from lakemirror.status import DatabaseStatus
+from lakemirror.settings.settings import DatabaseSettings, read_definition
+from lakemirror.status.status import DatabaseStatus
 from lakemirror.storage.place import storage_of
 
 if TYPE_CHECKING:

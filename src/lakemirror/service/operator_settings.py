@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lakemirror.landing_zone.findings import Warned
-from lakemirror.settings import (
+from lakemirror.settings.settings import (
     DATABASE,
     DEFINITION,
     OPERATOR,
@@ -29,7 +29,7 @@ from lakemirror.settings import (
     named_in_definition,
     variable,
 )
-from lakemirror.settings_spelling import unknown_settings
+from lakemirror.settings.spelling import unknown_settings
 
 WITHOUT_EFFECT = "setting-without-effect"
 RETENTIONS = ("retention_in_days", "processed_retention", "dropped_retention")

@@ -22,7 +22,7 @@ from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE
 from lakemirror.service.private_files import sync_folder
 from lakemirror.service.workspace_names import is_guid
-from lakemirror.settings import DEFINITION
+from lakemirror.settings.settings import DEFINITION
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.own_files import entries, is_folder

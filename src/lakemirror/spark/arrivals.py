@@ -20,11 +20,11 @@ from pyspark.sql import datasource as ds
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import Zone, scan
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.followed_settings import definition_etag
 from lakemirror.publisher.spark_batches import store_options
-from lakemirror.settings import DEFINITION
-from lakemirror.status import DatabaseStatus
-from lakemirror.status_reader import last_status
+from lakemirror.settings.followed_settings import definition_etag
+from lakemirror.settings.settings import DEFINITION
+from lakemirror.status.status import DatabaseStatus
+from lakemirror.status.status_reader import last_status
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.place import storage_of
 

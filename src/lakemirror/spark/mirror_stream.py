@@ -23,7 +23,7 @@ from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.spark_batches import store_options
 from lakemirror.spark_session.python_workers import interpreter_for, running
-from lakemirror.status_reader import last_status
+from lakemirror.status.status_reader import last_status
 from lakemirror.storage.place import local_path
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lakemirror.settings import ProcessSettings
+from lakemirror.settings.settings import ProcessSettings
 from lakemirror.spark_session import jars, jvm
 from lakemirror.spark_session.java import Java
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import ProcessSettings, Settings
+from lakemirror.settings.settings import ProcessSettings, Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session.archive_path import archive_path, find_archive
 from lakemirror.storage.own_files import (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.settings import ProcessSettings, Settings
+from lakemirror.settings.settings import ProcessSettings, Settings
 from lakemirror.spark_session import java, jvm
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lakemirror.errors import SetupError
-from lakemirror.settings import ProcessSettings
+from lakemirror.settings.settings import ProcessSettings
 from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.connect_server import check_listens, is_remote

@@ -18,7 +18,7 @@ from benchmarks.peers.lakemirror import NotWaiting
 from benchmarks.process import Meter, Peak, family, processes, settle
 from benchmarks.scenarios import SCENARIOS, Data, Size
 
-from lakemirror.settings import read_definition, resolve
+from lakemirror.settings.settings import read_definition, resolve
 from lakemirror.storage.place import storage_of
 
 

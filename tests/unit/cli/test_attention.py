@@ -10,9 +10,9 @@ import pytest
 from tests.landing import declare, folder, put
 from typer.testing import CliRunner, Result
 
-from lakemirror.attention import needing_attention
 from lakemirror.cli import app
 from lakemirror.landing_zone.findings import Warned, capped, summed_up
+from lakemirror.status.attention import needing_attention
 
 
 def command(*words: object) -> Result:

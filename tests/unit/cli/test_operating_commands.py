@@ -24,8 +24,8 @@ from lakemirror import MirroredDatabase
 from lakemirror.cli import app, run_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import missing_database
-from lakemirror.settings import Settings
-from lakemirror.settings_origin import setting_origins
+from lakemirror.settings.origin import setting_origins
+from lakemirror.settings.settings import Settings
 from lakemirror.storage.addresses import local_folder
 
 

@@ -16,7 +16,7 @@ from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
-from lakemirror.table_query import QueriedTable, Query, tables_to_query
+from lakemirror.readers.table_query import QueriedTable, Query, tables_to_query
 
 
 def lakemirror(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -97,6 +97,6 @@ def test_a_version_whose_log_is_gone_leaves_out_its_table_alone(shop: Path, monk
     def cleaned(table: object, version: int) -> None:
         raise LakemirrorError("table-unreadable", "its log begins later")
 
-    monkeypatch.setattr("lakemirror.table_query.read_snapshot", cleaned)
+    monkeypatch.setattr("lakemirror.readers.table_query.read_snapshot", cleaned)
     tables = tables_to_query(str(shop))
     assert len(tables) == 2 and all("begins later" in each.reason for each in tables)

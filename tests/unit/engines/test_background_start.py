@@ -19,7 +19,7 @@ from lakemirror.engines.background_start import AGAIN, BackgroundStart, reason_a
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.mirror import scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import machine_memory
 
 JOB = LakemirrorError("spark-job-failed", "a worker was killed")

@@ -15,7 +15,7 @@ from lakemirror.engines.engine import (
     choose,
     preference_of,
 )
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 
 CHECK = "the table has the constraint c"
 LARGE = 64 << 30

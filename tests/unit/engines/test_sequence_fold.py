@@ -21,7 +21,8 @@ from tests.rounds import rounds
 from lakemirror.engines.kernels.ordered_fold import fold_ordered
 from lakemirror.engines.kernels.partial_rows import IN_TABLE
 from lakemirror.engines.kernels.sequence_order import highest_before, sequence_ranks
-from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, ROW, SEQUENCE, Ordering
+from lakemirror.engines.newest_rows import missing_rows, newest_rows
+from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -119,6 +120,28 @@ def test_any_order_and_any_cut_give_the_model_s_rows(data: Any) -> None:
         begin = end
     assert table.bag() == Counter({tuple(map(str, row)): number for row, number in model.current().items()})
     assert (table.late, table.ignored) == (model.late_changes(), model.ignored_deletes())
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "in-the-batch"])
+def test_a_late_partial_row_of_a_key_that_only_had_deletes_needs_no_row(deletes: str, remembered: bool) -> None:
+    table = Table(deletes)
+    old = numbered([], {FILE: [], ROW: [], DEAD: pa.array([], pa.bool_()), DIED: pa.array([], TIME)})
+    earlier = numbered([(1, 5)] if remembered else [], {DELETED_AT: pa.array([DAY] if remembered else [], TIME)})
+    events = [*([] if remembered else [(1, 5, 2, None)]), (1, 3, 4, '["a"]'), (2, 3, 4, '["a"]'), (1, 6, 4, '["a"]')]
+    changes = numbered(
+        [(k, n) for k, n, _, _ in events],
+        {
+            ROW: range(10, 10 + len(events)),
+            MARKER: pa.array([marker for _, _, marker, _ in events], pa.int8()),
+            NAMES: pa.array([names for *_, names in events]),
+        },
+    )
+    lost = [(2, 3), *([(1, 6)] if deletes == "hard" else [])]  # soft: the late row is there, dead
+    for count, missing in ((len(events) - 2, []), (len(events) - 1, lost[:1]), (len(events), lost)):
+        partial = fold_ordered(table.target, table.ordering, changes.slice(0, count), old, earlier).partial
+        found = [] if partial is None else missing_rows(partial, newest_rows(None, []))
+        assert [events[row - 10][:2] for row in found] == missing
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
     absent = ChangeUnit(str(tmp_path / "absent.parquet"), "absent.parquet", 1, (), 1, 1)
-    run = task("results", READING, [dumps(ChangeFiles(0, (absent,)))])
+    run = task("results", READING, [{0: dumps(ChangeFiles(0, (absent,)))}])
     elsewhere = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     guard = "import sys; sys.path[:] = [p for p in sys.path if not p.endswith('/src')]\n"
     done = subprocess.run(
@@ -82,7 +82,7 @@ def test_what_is_installed_is_found_behind_what_is_carried() -> None:
     from pyspark import cloudpickle
 
     absent = ChangeUnit("absent.parquet", "absent.parquet", 1, (), 1, 1)
-    run = task("results", READING, [dumps(ChangeFiles(0, (absent,)))])
+    run = task("results", READING, [{0: dumps(ChangeFiles(0, (absent,)))}])
     script = ALONE + "from lakemirror.publisher import Landing\n"
     done = subprocess.run(
         [sys.executable, "-c", script], input=cloudpickle.dumps(run), capture_output=True, check=False

@@ -28,10 +28,10 @@ from lakemirror.executions.executions_table import DAY, EXECUTIONS
 from lakemirror.executions.published_executions import PUBLISHED, publish_execution
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import Landing
-from lakemirror.settings import Settings
+from lakemirror.readers.table_readers import readable_tables
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 from lakemirror.storage.spool_file import SpoolFile
-from lakemirror.table_readers import readable_tables
 
 NOW = 1_790_000_000.0
 SETTINGS = Settings(durability="process")
@@ -69,7 +69,7 @@ def carry_in_a_process(shop: Path, failpoint: str = "", code: str = "") -> int:
     """Carries what is spooled in a process of its own, which may be killed. Returns its exit code."""
     script = f"""
 from lakemirror.executions.execution_log import ExecutionLog
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 log = ExecutionLog(LocalStorage({str(shop)!r}), Settings(durability="process"))
 {code}

@@ -32,7 +32,7 @@ from lakemirror.errors import SetupError
 from lakemirror.mirror import next_batch as batch_module
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.scheduler import InQueue, Scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 

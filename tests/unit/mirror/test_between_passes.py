@@ -13,7 +13,7 @@ from tests.landing import declare, folder, put, put_broken
 
 from lakemirror import MirroredDatabase
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from lakemirror import MirroredDatabase, catalog_follower
-from lakemirror.catalog_entries import Registered
-from lakemirror.catalog_follower import CatalogFollower
+from lakemirror import MirroredDatabase
 from lakemirror.cli.run_log import RunLog
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
+from lakemirror.readers import catalog_follower
+from lakemirror.readers.catalog_entries import Registered
+from lakemirror.readers.catalog_follower import CatalogFollower
 
 
 class _Seen:

@@ -20,7 +20,7 @@ from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.mirror.table_log import judge
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 Commit = tuple[int, list[dict[str, Any]]]

@@ -21,10 +21,10 @@ from lakemirror.cli import app
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.publisher import Landing
-from lakemirror.status import TableStatus
-from lakemirror.status_reader import read_status
+from lakemirror.status.status import TableStatus
+from lakemirror.status.status_reader import read_status
+from lakemirror.status.table_metrics import DatabaseSeen, TableMetrics
 from lakemirror.storage import LocalStorage
-from lakemirror.table_metrics import DatabaseSeen, TableMetrics
 
 
 def shop(tmp_path: Path, goal: str, age: float) -> Path:

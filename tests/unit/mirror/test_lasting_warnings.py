@@ -16,13 +16,14 @@ import pytest
 from tests.landing import MARKER, declare, folder, put
 
 import lakemirror
-from lakemirror import MirroredDatabase, settings_spelling
+from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.findings import EVENT_LASTS, EVENTS, Warned, lasting
 from lakemirror.mirror import declared_readers, table_states
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.history_tables import GAP
+from lakemirror.mirror.history.history_tables import GAP
 from lakemirror.mirror.loop import Runner
 from lakemirror.mirror.position import BEYOND
+from lakemirror.settings import spelling
 from lakemirror.storage import LocalStorage
 
 STATES = {
@@ -41,7 +42,7 @@ MADE_BY = {"Warned", "_warned", "warn"}
 
 def codes_in_the_source() -> set[str]:
     """Every code that a warning is made with, as it is written in the source."""
-    found = {settings_spelling.CODE, declared_readers.UNMET, BEYOND, GAP, MISSING}
+    found = {spelling.CODE, declared_readers.UNMET, BEYOND, GAP, MISSING}
     for path in Path(lakemirror.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):

@@ -21,7 +21,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.dropped_tables import MISSING, NOTE, DroppedTables, Look, note_of, read_note
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
 GONE = "Tables/gone"

@@ -20,7 +20,7 @@ from lakemirror.landing_zone.option_patterns import options_for
 from lakemirror.landing_zone.table_options import TableOptions
 from lakemirror.landing_zone.zone import read_metadata, scan
 from lakemirror.lint.folders import check_table
-from lakemirror.settings import converted
+from lakemirror.settings.settings import converted
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import Report, verify_database
 from lakemirror.verify.proof import Options

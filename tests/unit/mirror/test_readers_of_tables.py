@@ -16,7 +16,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_rules import allowed
-from lakemirror.settings import Settings, resolve
+from lakemirror.settings.settings import Settings, resolve
 from lakemirror.storage import LocalStorage
 
 OLD = "delta-rs@0.19"

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from lakemirror import MirroredDatabase
 from lakemirror.mirror import engine_group
 from lakemirror.publisher import Landing
-from lakemirror.status_reader import read_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import Storage
 
 TABLES = [f"t{number}" for number in range(24)]

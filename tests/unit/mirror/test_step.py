@@ -20,7 +20,7 @@ from lakemirror.mirror import apply
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.mirror.table_log import LogCache
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
 NAME = TableName("", "t")

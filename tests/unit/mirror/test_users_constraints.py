@@ -17,7 +17,7 @@ from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 

@@ -18,7 +18,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import from_delta
 from lakemirror.errors import LakemirrorError
 from lakemirror.lint import check
-from lakemirror.settings import converted
+from lakemirror.settings.settings import converted
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
 

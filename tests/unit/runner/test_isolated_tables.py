@@ -25,7 +25,7 @@ from lakemirror.mirror.dropped_tables import NOTE, DroppedTables
 from lakemirror.mirror.observe import TableObserver
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import LocalStorage
 
 BAD, GOOD = TableName("", "bad"), TableName("", "good")

@@ -17,8 +17,8 @@ from tests.landing import put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.status import STALE, DatabaseStatus, EngineProcess, write_status
-from lakemirror.status_reader import read_status
+from lakemirror.status.status import STALE, DatabaseStatus, EngineProcess, write_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import Listing, LocalStorage
 
 

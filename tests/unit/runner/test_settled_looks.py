@@ -19,7 +19,7 @@ from lakemirror.mirror import unchanged_tables
 from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
 TABLES = ["a", "b", "c"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from lakemirror import status as monitoring
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
 from lakemirror.mirror import status_writer
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
-from lakemirror.status_reader import last_status, read_status
+from lakemirror.status import status as monitoring
+from lakemirror.status.status_reader import last_status, read_status
 from lakemirror.storage import LocalStorage, local
 
 ORDERS = TableName("", "orders")

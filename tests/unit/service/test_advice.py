@@ -11,7 +11,7 @@ from tests.advice import wrong
 from lakemirror.error_codes import CODES
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.service.operating.advice import FIRST_FILE, advice, is_waiting, named
-from lakemirror.status import TableStatus
+from lakemirror.status.status import TableStatus
 
 PLACE = "ROOT/sales/my shop"
 

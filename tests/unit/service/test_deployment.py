@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from running_service import Running
 
-from lakemirror import table_metrics
 from lakemirror.service.auth.principals import Issued
 from lakemirror.service.operating import metrics
+from lakemirror.status import table_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -22,9 +22,9 @@ from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import DatabaseEntry, WorkspaceEntry
 from lakemirror.service.operator_settings import OperatorSettings
 from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.settings import ProcessSettings, Settings
+from lakemirror.settings.settings import ProcessSettings, Settings
 from lakemirror.spark_session import session as spark_session
-from lakemirror.status_reader import read_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import LocalStorage
 from lakemirror.storage.folder_watch import NotWatched, not_watched
 

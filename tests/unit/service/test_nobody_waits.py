@@ -14,7 +14,7 @@ from lakemirror.service.auth import authenticator
 from lakemirror.service.refused import Refused
 from lakemirror.service.rest import rest
 from lakemirror.service.storage import blob, xml
-from lakemirror.settings import definition_values, parse_definition
+from lakemirror.settings.settings import definition_values, parse_definition
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from lakemirror.service.operating import views
 from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.page import database_page, table_page
 from lakemirror.service.operating.plots import day_plots
-from lakemirror.settings import Settings
-from lakemirror.status import DatabaseStatus, TableStatus, write_status
+from lakemirror.settings.settings import Settings
+from lakemirror.status.status import DatabaseStatus, TableStatus, write_status
 from lakemirror.storage import LocalStorage
 
 NOW = time.time()

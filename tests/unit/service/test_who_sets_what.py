@@ -29,7 +29,7 @@ from lakemirror.service.operator_settings import RETENTIONS, OperatorSettings, w
 from lakemirror.service.refused import Refused
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.service.rest.definition import stored_definition
-from lakemirror.settings import (
+from lakemirror.settings.settings import (
     DATABASE,
     OPERATOR,
     OWNERS,
@@ -40,7 +40,7 @@ from lakemirror.settings import (
     converted,
     variable,
 )
-from lakemirror.status_reader import read_status
+from lakemirror.status.status_reader import read_status
 from lakemirror.storage import LocalStorage
 
 TAKEN, NO_EFFECT = "taken", "setting-without-effect"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import class_archive, jvm
 from lakemirror.spark_session.archive_path import archive_path, find_archive
 from lakemirror.spark_session.java import Java

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakemirror.errors import SetupError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import connect_server, session
 from lakemirror.spark_session.connect_server import check_listens
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import SetupError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars
 from lakemirror.spark_session.jars import Jar
 from lakemirror.spark_session.java import Java

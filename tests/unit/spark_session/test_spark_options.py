@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jvm
 from lakemirror.spark_session import session as spark
 from lakemirror.spark_session.java import Java

@@ -95,8 +95,8 @@ def fold_ordered(
     deletes DEAD and with both DIED. `remembered`: earlier deletes: keys, SEQUENCE, DELETED_AT.
     """
     keys = _known_keys(target, ordering, changes, old, remembered)
-    alive = np.ones(changes.num_rows, bool)
-    ignored = late = 0
+    alive, late = np.ones(changes.num_rows, bool), np.zeros(changes.num_rows, bool)
+    ignored = 0
     if ordering.deletes == IGNORE:
         alive = keys.marker != DELETE
         ignored = int(len(alive) - alive.sum())
@@ -106,7 +106,8 @@ def fold_ordered(
     if ordering.is_soft and remembered is not None:
         remembered, keys = _after_their_rows(keys, old, remembered)
     chosen = _soft(keys, alive) if ordering.is_soft else _plain(keys, alive)
-    return _folded(target, keys, chosen, changes, old, remembered)._replace(ignored=ignored, late=late)
+    folded = _folded(target, keys, chosen, changes, old, remembered)
+    return _without_late(folded, changes, late)._replace(ignored=ignored, late=int(late.sum()))
 
 
 def _known_keys(
@@ -128,8 +129,8 @@ def _known_keys(
     return _Keys((codes_of[0], codes_of[1], codes_of[2]), (ranks_of[0], ranks_of[1], ranks_of[2]), marker, dead)
 
 
-def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray, int]:
-    """The changes that count, and the number of late ones. `alive`: without ignored deletes."""
+def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The changes that count, and the late ones. `alive`: without ignored deletes."""
     (code, of_old, of_remembered), (rank, old_rank, remembered_rank) = keys.code, keys.rank
     rows = np.zeros(keys.count, np.int64)
     np.maximum.at(rows, of_old, old_rank)
@@ -137,10 +138,10 @@ def _in_time(keys: _Keys, alive: np.ndarray, is_soft: bool) -> tuple[np.ndarray,
     np.maximum.at(first, of_remembered, remembered_rank)
     late = alive & (rank < highest_before(code, rank, alive, first))
     if not is_soft or not late.any():
-        return alive & ~late, int(late.sum())
+        return alive & ~late, late
     gives_values = alive & (keys.marker != DELETE)
     behind = rank >= highest_before(code, rank, gives_values, rows)
-    return alive & (~late | behind), int(late.sum())
+    return alive & (~late | behind), late
 
 
 def _after_their_rows(keys: _Keys, old: pa.Table, remembered: pa.Table) -> tuple[pa.Table, _Keys]:
@@ -247,6 +248,16 @@ def _folded(
         [(file, np.sort(rows[its]), np.sort(rows[its & updated])) for file, its in of_file],
         partial, found, dead=_buried(chosen, at, remembered),
     )  # fmt: skip
+
+
+def _without_late(folded: FoldedKeys, changes: pa.Table, late: np.ndarray) -> FoldedKeys:
+    """The fold where no late partial row needs a row of its key: a delete that it is older than may have come alone.
+    What it leaves out is NULL then."""
+    if folded.partial is None or not late.any():
+        return folded
+    firsts = folded.partial.firsts
+    is_late = np.isin(np.asarray(firsts[ROW].combine_chunks()), np.asarray(changes[ROW].combine_chunks())[late])
+    return folded._replace(partial=folded.partial._replace(firsts=firsts.filter(pa.array(~is_late))))
 
 
 def _partial(

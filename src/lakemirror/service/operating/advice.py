@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from lakemirror.status import TableStatus
+from lakemirror.status.status import TableStatus
 
 FIRST_FILE = "the first file"  # what a table without any file waits for
 _NUMBER = re.compile(r"number ([0-9]+)(?: in (.+))?", re.DOTALL)

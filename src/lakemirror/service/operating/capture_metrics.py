@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.table_metrics import as_utf8
+from lakemirror.status.table_metrics import as_utf8
 
 _LABELS = ("workspace", "database", "capture")
 

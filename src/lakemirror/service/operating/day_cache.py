@@ -15,7 +15,7 @@ from typing import Any
 from lakemirror.executions.last_day import DayRows, last_day
 from lakemirror.failures import coded
 from lakemirror.service.interface import DatabaseEntry
-from lakemirror.settings import Settings
+from lakemirror.settings.settings import Settings
 from lakemirror.storage.place import storage_of
 
 FRESH = 15.0  # seconds for which plots are shown again

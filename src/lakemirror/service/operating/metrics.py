@@ -13,7 +13,7 @@ from lakemirror.service.host import EngineHost
 from lakemirror.service.operating.capture_metrics import CaptureMetrics
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics, as_utf8
+from lakemirror.status.table_metrics import CONTENT_TYPE, DatabaseSeen, TableMetrics, as_utf8
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 

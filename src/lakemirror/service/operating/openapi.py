@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakemirror.service.rest.calls import CALLS, DATABASE, RestCall
-from lakemirror.status import TABLE_STATES
+from lakemirror.status.status import TABLE_STATES
 
 _MEANINGS = {
     "400": "The request is invalid.",

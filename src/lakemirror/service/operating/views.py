@@ -14,7 +14,7 @@ from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
 from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.rest.database_status import status_of
-from lakemirror.status import DatabaseStatus, TableStatus, format_time, target_rows
+from lakemirror.status.status import DatabaseStatus, TableStatus, format_time, target_rows
 
 MOST_TABLES = 200  # on one page
 

@@ -12,9 +12,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
-from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition
-from lakemirror.status import DatabaseStatus, TableStatus, format_time
-from lakemirror.status_reader import last_status
+from lakemirror.settings.settings import DEFINITION, MOST_BYTES, read_definition
+from lakemirror.status.status import DatabaseStatus, TableStatus, format_time
+from lakemirror.status.status_reader import last_status
 from lakemirror.storage.place import storage_of
 
 

@@ -12,7 +12,7 @@ from lakemirror.mirror.table_rules import allowed
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.refused import Refused
 from lakemirror.service.rest.rest_answers import invalid
-from lakemirror.settings import (
+from lakemirror.settings.settings import (
     DATABASE,
     DEFINITION,
     MOST_BYTES,

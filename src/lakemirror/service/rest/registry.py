@@ -32,7 +32,7 @@ from lakemirror.service.root_folder import (
     write_object,
 )
 from lakemirror.service.workspace_names import is_guid, is_reserved, is_workspace_name
-from lakemirror.settings import DEFINITION
+from lakemirror.settings.settings import DEFINITION
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.place import folder_id, served_files

@@ -1,0 +1,106 @@
+"""Switches soft deletes on in a table that has rows: a commit of its own before the next apply (history.md, section 1).
+
+The columns `__deleted` and `__deleted_at` are added, and the data files are written again with false and NULL in them:
+a row without a value would be neither deleted nor living in `WHERE NOT __deleted`. The rows are the same, so the commit
+says that no data changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lakemirror import failpoints
+from lakemirror.delta.commit import commit, remove_written
+from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.data_files import removed
+from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.protocol import MAPPING, protocol_of
+from lakemirror.delta.schema import from_delta, to_delta, with_mapping
+from lakemirror.engines.engine import Engine, Preference, choose
+from lakemirror.engines.row_work import RewriteWork
+from lakemirror.engines.target import target_of, unsupported_reason
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.reserved_columns import DELETED
+from lakemirror.landing_zone.table_options import SOFT
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.planner import HIGHEST_ID, Base
+from lakemirror.mirror.schema_evolution import stored_names
+from lakemirror.storage import place
+
+_AT_ONCE = 1 << 30  # bytes of data files that are written again together
+_FILE = 256 << 20  # bytes of a new file, about
+
+
+def are_to_begin(view: View, base: Base) -> bool:
+    """True if the table has rows, and deletes become soft with the next apply."""
+    if view.files.metadata.options.deletes != SOFT or base.snapshot is None or view.is_recreated:
+        return False
+    return bool(base.snapshot.files) and DELETED not in stored_names(base.snapshot.metadata.value)
+
+
+def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: Preference, durability: str) -> None:
+    """Makes the commit. LakemirrorError `concurrent-commit` if another one came first; TableError
+    `table-feature-unsupported` for a table whose files cannot be written again."""
+    snapshot = base.snapshot
+    assert snapshot is not None
+    reason = unsupported_reason(snapshot)
+    if reason is not None:
+        message = f"{base.path}: deletes cannot become soft, because the data files cannot be written again: {reason}"
+        raise TableError("table-feature-unsupported", message, table=base.path)
+    metadata = _with_own(snapshot.metadata.value, base.path)
+    target = target_of(base.path, metadata, view.files.metadata.key_columns)
+    columns = (replace(each, default="false") if each.name == DELETED else each for each in target.columns)
+    target = replace(target, columns=tuple(columns), version=snapshot.version + 1)
+    size = sum(int(add["size"]) for add in snapshot.files.values())
+    chosen = engine(choose(preference, size).engine)
+    now = int(time.time() * 1000)
+    actions: list[Action] = []
+    try:
+        for files in _portions(snapshot):
+            into = max(1, sum(int(add["size"]) for add in files) // _FILE)
+            adds = chosen.rewrite(RewriteWork(target, tuple(files), into))
+            actions += [{"remove": removed(add, now, data_change=False)} for add in files]
+            actions += [{"add": {**add, "dataChange": False}} for add in adds]
+        failpoints.reach("soft-deletes.before-commit")
+    except BaseException:
+        remove_written(place(base.path), snapshot, actions)
+        raise
+    protocol = protocol_of(metadata, snapshot.protocol)
+    info = commit_info(snapshot, "ADD COLUMNS", {"columns": [column.name for column in OWN_COLUMNS]})
+    first: list[Action] = [{"commitInfo": info}, {"metaData": metadata}]
+    if protocol != snapshot.protocol:
+        first.append(protocol.to_action())
+    commit(base.path, snapshot, [*first, *actions], durability=durability)
+
+
+def _with_own(before: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The `metaData` action with our columns. TableError `column-name-reserved` if the table has one of the names."""
+    columns = from_delta(before["schemaString"])
+    taken = next((each.name for each in columns if each.name.lower() in OWN_NAMES), None)
+    if taken is not None:
+        message = f"{path}: lakemirror adds a column {taken!r} for soft deletes, and the table has one"
+        raise TableError("column-name-reserved", message, table=path, column=taken)
+    configuration = {**before["configuration"], DELETES_PROPERTY: SOFT}
+    schema = to_delta((*columns, *OWN_COLUMNS), before["schemaString"])
+    if configuration.get(MAPPING, "none") != "none":
+        names = [each.name for each in columns]
+        schema, highest = with_mapping(schema, int(configuration.get(HIGHEST_ID, "0")), names, str(before["id"]))
+        configuration[HIGHEST_ID] = str(highest)
+    return {**before, "schemaString": schema, "configuration": configuration}
+
+
+def _portions(snapshot: Snapshot) -> Iterator[Sequence[Action]]:
+    """The data files, so many together as are written again at once."""
+    files: list[Action] = []
+    size = 0
+    for add in snapshot.files.values():
+        if files and size + int(add["size"]) > _AT_ONCE:
+            yield files
+            files, size = [], 0
+        files.append(add)
+        size += int(add["size"])
+    yield files
