@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 REGISTER = ROOT / "docs/decisions/031-what-is-removed.md"  # rows that a test reads; nobody reads it from top to bottom
-MOST_WORDS, MOST_OF_AN_EXPLANATION = 49_000, 1_200
+MOST_WORDS, MOST_OF_AN_EXPLANATION = 47_600, 1_200
 OLD_WORDS = {  # each with the word that takes its place
     r"mend(s|ed|ing)?": "fix",
     "anew": "again",
