@@ -183,7 +183,7 @@ _FAILPOINTS = (  # what they are of, the tests that meet each, their file, what 
     ("an archive in a store", "test_killed_while_it_archives[NAME] test_a_failing_archive[NAME]",
      "tests/stores/test_store_crashes.py", failpoints.STORE_NAMES),
     ("a feature drop", "test_killed_at_a_failpoint[NAME] test_a_failing_disk[NAME]",
-     "tests/unit/features/test_rewrites_by_kernels.py", failpoints.FEATURE_NAMES),
+     "tests/features/test_rewrites_by_kernels.py", failpoints.FEATURE_NAMES),
     ("a compaction, too", "test_at_the_failpoint_of_a_compaction_at_rest[kill] "
      "test_at_the_failpoint_of_a_compaction_at_rest[error]", _CRASH,
      {"merge.before-commit": failpoints.NAMES["merge.before-commit"]}),

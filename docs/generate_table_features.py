@@ -80,7 +80,7 @@ def _clients() -> str:
             sound.append(name)
         else:
             lines.append(f"| {name} | {agreed} / {tried} | {_shortened(wrong)} | {_shortened(unsafe)} |")
-    lines += ["", f"All right, and no wrong answers: {', '.join(sound)}."]
+    lines += ["", f"All right, and no wrong answers: {_by_client(sound)}."]
     lines += ["", *_in_real_use()]
     lines += [
         "## Records",
@@ -153,8 +153,18 @@ def _in_real_use() -> list[str]:
             continue
         lines.append(f"| {name} | {right} / {len(tried)} | {kept} / {len(promised)} | {bad} |")
         wrong += _disagreements(name, tables)
-    lines += ["", f"All right, all read, and no wrong answers: {', '.join(sound)}."]
+    lines += ["", f"All right, all read, and no wrong answers: {_by_client(sound)}."]
     return [*lines, "", "Predictions that are still wrong:", "", *wrong, ""]
+
+
+def _by_client(names: list[str]) -> str:
+    """Each client once, with its versions: `delta-rs pyarrow 0.10.2, 0.15.3; duckdb 1.2.2`."""
+    versions: dict[str, list[str]] = {}
+    for name in names:
+        client, _, version_and_route = name.partition("@")
+        version, _, route = version_and_route.partition(" ")
+        versions.setdefault(f"{client} {route}".strip(), []).append(version)
+    return "; ".join(f"{client} {', '.join(found)}" for client, found in versions.items())
 
 
 def _disagreements(name: str, tables: dict[str, Any]) -> list[str]:

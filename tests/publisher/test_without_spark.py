@@ -72,7 +72,7 @@ def test_what_needs_spark_says_how_to_install_it(folder: Path) -> None:
 
 
 def test_the_base_install_asks_for_no_spark() -> None:
-    project = (Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8")
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     base = project.partition("\ndependencies = [")[2].partition("\n]")[0]
     assert "pyarrow" in base
     assert "spark" not in base

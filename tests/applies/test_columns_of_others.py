@@ -13,8 +13,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import no_spark, sync
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import no_spark, sync
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.data_files import removed

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta import deletion_vectors

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.change_tables import expected as changes_of
 from tests.change_tables import expected_versions, held, held_versions, put_at
 from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror.delta.checkpoint import clean_up_log, write_checkpoint
 from lakemirror.delta.log import read_snapshot

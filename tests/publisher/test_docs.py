@@ -18,7 +18,7 @@ import pytest
 from published_contents import MARKER, change_files, changes, fold, others
 from tests import preloaded
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "write-a-publisher.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-publisher.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = """
 import sys, typer

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.applies.test_applies import no_spark, sync
+from tests.applies.test_columns_of_others import again, altered, rows
 from tests.landing import MARKER, declare, put
 from tests.rounds import rounds
-from tests.unit.mirror.test_applies import no_spark, sync
-from tests.unit.mirror.test_columns_of_others import again, altered, rows
 
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta.protocol import FEED, FEED_COLUMNS

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import no_spark
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import no_spark
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot

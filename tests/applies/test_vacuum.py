@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.landing import declare, put
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.commit import commit, named_files

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests import parquet_footer as change
+from tests.applies.test_applies import no_spark, rows
 from tests.landing import MARKER, declare, put
-from tests.unit.mirror.test_applies import no_spark, rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot

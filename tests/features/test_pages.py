@@ -14,7 +14,7 @@ from test_cli_features import run
 
 from lakemirror.delta.log import Protocol
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
 

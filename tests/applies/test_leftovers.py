@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import preloaded
+from tests.applies.test_applies import no_spark, sync
+from tests.applies.test_columns_of_others import again, bag, rows
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import no_spark, sync
-from tests.unit.mirror.test_columns_of_others import again, bag, rows
 
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta.data_files import attempt_id, version_in

@@ -15,7 +15,7 @@ from lakemirror.features.catalogue import BY_NAME
 from lakemirror.features.compatibility import clients, features_all_read, find_clients, verdicts
 from lakemirror.features.many import parse_statement, wish_for
 
-MEASURED = json.loads((Path(__file__).parents[2] / "clients" / "measured.json").read_text())
+MEASURED = json.loads((Path(__file__).parents[1] / "clients" / "measured.json").read_text())
 REAL = load()
 FINER = {
     "clustering: mapped",

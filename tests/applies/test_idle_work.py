@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.landing import declare, put
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as direct_commit

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.landing import declare, put
 from tests.rounds import rounds
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta_commit

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.landing import declare, put
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 from tests.unit.runner.test_run_loop import running, wait_for
 
 from lakemirror import MirroredDatabase

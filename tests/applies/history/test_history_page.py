@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakemirror import MirroredDatabase
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 pages = importlib.import_module("how_to_pages")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.history.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 from tests.change_tables import marked
 from tests.landing import declare, folder
-from tests.unit.mirror.history.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 
 from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine

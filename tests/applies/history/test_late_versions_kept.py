@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.applies.history.test_late_versions import begun, step, sync, versions
 from tests.change_tables import marked
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
-from tests.unit.mirror.history.test_late_versions import begun, step, sync, versions
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance import compaction

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.applies.test_applies import changes, no_spark, rows, sync
+from tests.applies.test_power_cut import expected, publish
 from tests.landing import declare, put
 from tests.rounds import rounds
-from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
-from tests.unit.mirror.test_power_cut import expected, publish
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.compaction import merge_at_rest
