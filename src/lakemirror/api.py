@@ -244,9 +244,9 @@ class MirroredDatabase:
     def register(self, spark: SparkSession | None, schema: str = "", catalog: str = "") -> Registered:
         """Makes the tables external tables of a catalog of the session, and drops the entries of tables that are gone.
 
-        `spark`: None: for a catalog of Unity Catalog, which this database's settings for Spark name. `schema`: the
-        catalog's schema of tables without one; empty: the name of the database's folder. `catalog`: empty: the current
-        one. An error of one table is in the result. Errors: `database-missing`, `catalog-refused`.
+        `spark`: None for Unity Catalog by its REST interface. `schema`: the catalog's schema of tables without one;
+        empty: the name of the database's folder. `catalog`: empty: the current one. An error of one table is in the
+        result. Errors: `database-missing`, `catalog-refused`.
         """
         from lakemirror.readers.catalog_entries import Catalog, register
         from lakemirror.readers.catalog_of_spark import CatalogOfSpark

@@ -28,9 +28,7 @@ def register(
     storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Make the tables external tables of a catalog, by Spark, or by Unity Catalog's REST interface.
-
-    Entries of dropped tables are dropped; those of others stay.
+    """Make the tables external tables of a catalog. Entries of dropped tables are dropped; others stay.
 
     Run it again when there are new tables, or start `lakemirror run` with --register.
 
