@@ -15,8 +15,10 @@ from azure.identity import ClientSecretCredential
 from cryptography.hazmat.primitives.asymmetric import rsa
 from running_service import Answer, Running, principals_of, until
 
+from lakemirror.service.auth import tokens as tokens_module
 from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.service.auth.tokens import TokenRefused, Tokens
 
 LIST = "/v1/workspaces"
 
@@ -175,6 +177,19 @@ def test_foreign_changed_and_expired_tokens(running: Running, token: str, writer
     assert (answer.status, answer.code) == (401, "TokenExpired")
     tenant = jwt.encode({**claims, "tid": "other"}, key, "RS256")
     assert running.send("GET", LIST, token=tenant).status == 401
+
+
+def test_a_token_that_was_good_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    issued = Principals(tmp_path).add("guest", ["sales=read"])
+    tokens = Tokens(tmp_path / "keys", 3600)
+    token, expires = tokens.issue(issued.principal, issued.tenant_id, "here", "here")
+    assert [tokens.verify(token, issued.tenant_id).client_id for _ in range(2)] == [issued.principal.client_id] * 2
+    with pytest.raises(TokenRefused, match="tenant"):
+        tokens.verify(token, "other")
+    monkeypatch.setattr(tokens_module.time, "time", lambda: float(expires))
+    with pytest.raises(TokenRefused, match="expired") as refused:
+        tokens.verify(token, issued.tenant_id)
+    assert refused.value.expired
 
 
 def test_other_credentials_are_refused_on_rest(running: Running, writer: Issued) -> None:

@@ -357,9 +357,23 @@ def test_a_copy_has_credentials_of_its_own(running: Running, writer_token: str, 
         catalog.registry = running.service.registry
         caller = running.service.principals.by_name("writer").caller()  # type: ignore[union-attr]
         assert catalog._with_id(caller, table_id).name == "copied"
+        read = [place.name for place in catalog._snapshots._known]
+        assert read == ["copied"], "the log of no other table is read"
     finally:
         shutil.rmtree(folder / "copied")
     assert asked(running, writer_token, table_id).status == 404
+
+
+def test_the_audit_log_says_what_was_given(running: Running, writer_token: str, key: Key) -> None:
+    answer = asked(running, writer_token, running.send("GET", f"{API}/tables/sales.shop.orders", token=writer_token)
+                   .json["table_id"])  # fmt: skip
+    records = [json.loads(line) for line in (running.root / ".lakemirror/audit.log").read_text().splitlines()]
+    found = next(each for each in records if each["requestId"] == answer.headers["x-ms-request-id"])
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(answer.json["expiration_time"] / 1000))
+    assert found.pop("time")[:2] == "20" and found.pop("requestId") and found == {
+        "principal": "writer", "operation": "GenerateTemporaryTableCredential", "remote": "127.0.0.1", "status": 200,
+        "path": f"{API}/temporary-table-credentials", "table": "sales.shop.orders", "until": until,
+    }  # fmt: skip
 
 
 def test_no_log_has_it(running: Running, key: Key, caplog: pytest.LogCaptureFixture) -> None:

@@ -313,7 +313,7 @@ def test_guessing_the_secret_of_the_page_is_slowed_down(running: Running, reader
 def test_the_audit_log_keeps_the_beginning_of_a_refused_address(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     for status in (401, 201):
-        log.write(principal="", operation="o", path="/" + "x" * 2000, status=status, request_id="r", remote="::1")
+        log.write("/" + "x" * 2000, status, principal="", operation="o", requestId="r", remote="::1")
     log.close()
     lengths = [len(json.loads(line)["path"]) for line in (tmp_path / "audit.log").read_text().splitlines()]
     assert lengths == [513, 2001]
@@ -323,7 +323,7 @@ def test_the_audit_log_is_rotated(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", most_bytes=1000)
 
     def write(number: int) -> None:
-        log.write(principal="p", operation="o", path=f"/{number}", status=200, request_id="r", remote="::1")
+        log.write(f"/{number}", 200, principal="p", operation="o", requestId="r", remote="::1")
 
     for number in range(60):
         write(number)

@@ -102,6 +102,16 @@ def test_the_pictures_are_well_formed_and_load_nothing(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("most", "said"), [(0.2, "at most 0.2"), (7.25, "at most 7.2"), (12_345.6, "at most 12,346")])
+def test_small_values_are_not_called_none(most: float, said: str) -> None:
+    day = {
+        "rowsAMinute": [0.0, most], "lagP50Seconds": [None, 0.004], "lagP95Seconds": [None, 0.04], "errors": [0, 0],
+        "secondsABin": 600, "from": "2026-11-26T14:58:12", "to": "2026-11-27T14:58:12",
+    }  # fmt: skip
+    plots = day_plots(day)
+    assert f"Rows a minute, {said}<" in plots and "apply, at most 0.04:" in plots
+
+
 def test_nothing_happened_and_not_read_yet(tmp_path: Path) -> None:
     day = last_day(filled(tmp_path, []), Settings(), NOW).plot(NOW)
     assert "Nothing was applied" in day_plots(day)
