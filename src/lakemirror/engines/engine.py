@@ -35,8 +35,8 @@ On a warm session of the same machine, Spark takes up to 1.5 times the CPU of th
 as much for 64 MiB. Up to 32 MiB, its driver does all.
 """
 
-WHILE_STARTING = 256 << 20
-"""Most decoded bytes of a batch while Spark starts, so that much is left for it."""
+WHILE_STARTING = 512 << 20
+"""Most decoded bytes of a batch while Spark starts, so that much is left for it. Each batch looks keys up again."""
 
 _DONE_MEANWHILE = 3
 """The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left,
@@ -246,15 +246,16 @@ class Engines:
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine
         from lakemirror.engines.spark.jobs import spark_errors
-        from lakemirror.spark_session.python_workers import interpreter_for
+        from lakemirror.spark_session.python_workers import interpreter_for, is_local
 
         session = self.session()
         with spark_errors("asking the Python workers"):
             interpreter = interpreter_for(session)
         few = min(SMALL_BYTES, self._settings.spark_from_bytes or SMALL_BYTES)
         engine: Engine = SparkEngine(
-            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter
-        )
+            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter,
+            keys_here=is_local(session) and few == SMALL_BYTES,
+        )  # fmt: skip
         return engine
 
 
