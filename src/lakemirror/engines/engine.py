@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 
-FROM_BYTES = 6 << 30
+FROM_BYTES = 10 << 30
 """If so many decoded bytes wait in all tables, `auto` starts Spark in the background although none was configured."""
 
 FROM_BYTES_WITH_SPARK = 128 << 20
@@ -38,9 +38,9 @@ as much for 64 MiB. Up to 32 MiB, its driver does all.
 WHILE_STARTING = 512 << 20
 """Most decoded bytes of a batch while Spark starts, so that much is left for it. Each batch looks keys up again."""
 
-_DONE_MEANWHILE = 3
+_DONE_MEANWHILE = 2
 """The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left,
-Spark's first tasks do not pay: they cost as much CPU time as 1.3 GiB by the local engine on the same machine.
+Spark's first tasks do not pay: they cost as much CPU time as 3 GiB by the local engine on the same machine.
 """
 
 STARTING, READY, COLD = "starting", "ready", "cold"
