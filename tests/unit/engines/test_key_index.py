@@ -51,6 +51,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 def every_file_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
     monkeypatch.setattr(key_index, "_READ_ALL", 0)
+    monkeypatch.setattr(key_index, "_REPEATED", 1 << 40)
 
 
 @settings(max_examples=rounds(15, 60), deadline=None)
@@ -335,6 +336,16 @@ def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
     assert not list((tmp_path / "keys").glob("*/*"))
     monkeypatch.setattr(write_keys, "MOST_IN_BUCKET", 3001)
     assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+
+
+@pytest.mark.parametrize(("rows", "is_built"), [(10, True), (11, False)])
+def test_inserts_whose_keys_are_none_have_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, is_built: bool
+) -> None:
+    """`rows`: of each key."""
+    monkeypatch.setattr(key_index, "_REPEATED", 11)
+    target, add = with_table(tmp_path, pa.table({"k": ["c", "a", "b"] * rows}))
+    assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target) is is_built
 
 
 def search(add: Action, target: Target, keys: pa.Table, index: KeyIndex | None = None) -> dict[int, np.ndarray]:
