@@ -322,7 +322,9 @@ class Replicator:
         """The folder's marker if it is now that of the table."""
         name = view.files.folder.name
         entry = self._storage.stat(f"{name.folder}/{MARKER}")
-        marker = marker_of(self._storage, name, entry) if entry is not None else None
+        if entry is None or entry == view.files.folder.marker:
+            return entry
+        marker = marker_of(self._storage, name, entry)
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:
