@@ -353,7 +353,8 @@ class Replicator:
         before, self._merged_at = self._merged_at or 0, version
         # What attempts left that were not committed (section 9): after the first apply of this process, and later as
         # often as small files are looked at. In a store only then: it takes a listing of the table.
-        if compaction.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._path)):
+        is_due = compaction.is_due(before, version)
+        if is_due or (not self._storage.capabilities.waits and is_first_look(self._path)):
             remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
         if not self._settings.maintenance:
             return 0
@@ -364,7 +365,7 @@ class Replicator:
             return adds
 
         merged, durability = 0, self._rules.durability
-        if compaction.is_due(before, version):
+        if is_due:
             merged = compaction.merge_small_files(
                 self._path, durability=durability, rewrite=rewrite, known=self._log.read
             )
@@ -372,7 +373,7 @@ class Replicator:
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
         for target in self._observer.history_targets:
-            self._tidy_history(target, compaction.is_due(before, version))
+            self._tidy_history(target, is_due)
         return merged
 
     def _tidy_history(self, target: str, is_due: bool) -> None:
