@@ -25,8 +25,7 @@ class JobsHere:
         if stage.units:
             self.stages.append(stage.kernel.__name__)
         results: list[list[Any]] = [[] for _ in stage.units]
-        units = [dumps(unit) for unit in stage.units]
-        for batch in tasks.results([_numbers(stage)], dumps((stage.kernel, stage.shared)), units):
+        for batch in tasks.results([_TASK], dumps((stage.kernel, stage.shared)), [_share(stage)]):
             for row in batch.to_pylist():
                 results[row["unit"]].append(loads(row["result"]))
         return results
@@ -36,8 +35,7 @@ class JobsHere:
     ) -> list[Any]:
         parts: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         for kind, stage in enumerate(stages):
-            units = [dumps(unit) for unit in stage.units]
-            for batch in tasks.blobs([_numbers(stage)], dumps((stage.kernel, stage.shared)), units, kind, buckets):
+            for batch in tasks.blobs([_TASK], dumps((stage.kernel, stage.shared)), [_share(stage)], kind, buckets):
                 for row in range(batch.num_rows):
                     parts[batch.column(0)[row].as_py() % partitions].append(batch.slice(row, 1))
         work = dumps((kernel, shared))
@@ -56,5 +54,8 @@ def spark_engine_here(**options: Any) -> SparkEngine:
     return engine
 
 
-def _numbers(stage: Stage) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(range(len(stage.units)), pa.int64())})
+_TASK = pa.record_batch({"id": pa.array([0], pa.int64())})
+
+
+def _share(stage: Stage) -> dict[int, bytes]:
+    return {number: dumps(unit) for number, unit in enumerate(stage.units)}

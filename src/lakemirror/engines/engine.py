@@ -31,7 +31,7 @@ FROM_BYTES = 6 << 30
 FROM_BYTES_WITH_SPARK = 128 << 20
 """From this many decoded bytes in a batch, `auto` uses a Spark that runs or is configured.
 
-On a warm session of the same machine, Spark takes 1.2 to 1.3 times the CPU of the local engine from here on, and twice
+On a warm session of the same machine, Spark takes up to 1.5 times the CPU of the local engine from here on, and twice
 as much for 64 MiB. Up to 32 MiB, its driver does all.
 """
 

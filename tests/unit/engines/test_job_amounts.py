@@ -1,4 +1,4 @@
-"""What Spark's pages show of a job: how much it was given; and how many tasks it has."""
+"""What Spark's pages show of a job: how much it was given; and what each task does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit
-from lakemirror.engines.spark.jobs import Stage, amounts, tasks_of
+from lakemirror.engines.spark.jobs import Stage, amounts, shares_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.keys.wanted_keys import WantedKeys
 
@@ -42,6 +42,14 @@ def test_changes_and_data_files_are_counted_once() -> None:
 
 def test_a_task_does_several_units_where_it_would_have_little_to_do() -> None:
     units = [ChangeFiles(0, (change(1, 128 << 20),)) for _ in range(7)]
-    assert [tasks_of(units, at_once) for at_once in (1, 2, 4, 8, 100)] == [2, 2, 4, 7, 7]
-    assert tasks_of(units * 100, 2) == 176, "of at most half a GiB each"
-    assert tasks_of([ChangeFiles(0, (change(1, 1),))], 4) == 1
+    assert [len(shares_of(units, at_once)) for at_once in (1, 2, 4, 8, 100)] == [2, 2, 4, 7, 7]
+    assert len(shares_of(units * 100, 2)) == 176, "of at most half a GiB each"
+    assert shares_of([ChangeFiles(0, (change(1, 1),))], 4) == [[0]] and shares_of([], 4) == []
+
+
+def test_tasks_have_equally_much_to_do_wherever_the_large_units_are() -> None:
+    sizes = [100, 100, 10, 10, 10, 100, 10, 100]
+    shares = shares_of([ChangeFiles(0, (change(1, size << 20),)) for size in sizes], 2)
+    assert sorted(number for share in shares for number in share) == list(range(len(sizes)))
+    assert [sum(sizes[number] for number in share) for share in shares] == [220, 220]
+    assert [len(share) for share in shares_of([ChangeFiles(0, (change(1, 0),))] * 6, 2)] == [3, 3]

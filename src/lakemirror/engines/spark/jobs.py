@@ -3,13 +3,14 @@
     units ─▶ range(n) ─▶ mapInArrow ─▶ results, collected
          └─▶ range(n) ─▶ mapInArrow ─▶ blobs by bucket ─▶ repartition ─▶ mapInArrow ─▶ results, collected
 
-A range of n rows gives each task the numbers of its units. The units, and the data they share, are sent with the
-task's function. Only collected results count, because Spark may run a task twice.
+A range of n rows gives each of n tasks its number. The units of all tasks, and the data they share, are sent with the
+tasks' function. Only collected results count, because Spark may run a task twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import re
 import time
@@ -84,7 +85,7 @@ class Jobs:
             return []
         with spark_errors(description):
             frame = self._started(stage, "results", _RESULTS)
-        return self._collect(f"{description}{amounts(stage)}", frame, len(stage.units), self._tasks_of(stage))
+        return self._collect(f"{description}{amounts(stage)}", frame, len(stage.units))
 
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, kernel: Kernel, shared: Any
@@ -104,8 +105,7 @@ class Jobs:
             run = task("gathered", dumps((kernel, shared)), store_options=self._store_options.reference())
             with running(self.session, self._interpreter):
                 frame = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
-        tasks = sum(map(self._tasks_of, stages)) + partitions
-        return self._collect(f"{description}{amounts(*stages)}", frame, 1, tasks)[0]
+        return self._collect(f"{description}{amounts(*stages)}", frame, 1)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
         """The rows of a stage as a DataFrame, not computed yet."""
@@ -133,24 +133,24 @@ class Jobs:
             context.setJobDescription(before)  # type: ignore[arg-type]
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
-        units, shared = [dumps(unit) for unit in stage.units], dumps((stage.kernel, stage.shared))
-        run = task(how, shared, units, *more, store_options=self._store_options.reference())
-        tasks = self._tasks_of(stage)
+        shares = [
+            {number: dumps(stage.units[number]) for number in numbers}
+            for numbers in shares_of(stage.units, self.parallelism)
+        ]
+        shared = dumps((stage.kernel, stage.shared))
+        run = task(how, shared, shares, *more, store_options=self._store_options.reference())
         with running(self.session, self._interpreter):
-            return self.session.range(0, len(units), 1, tasks).mapInArrow(run, schema)
+            return self.session.range(0, len(shares), 1, len(shares)).mapInArrow(run, schema)
 
-    def _collect(self, description: str, frame: DataFrame, units: int, tasks: int) -> list[list[Any]]:
+    def _collect(self, description: str, frame: DataFrame, units: int) -> list[list[Any]]:
         begun = time.monotonic()
         with self.described(description), spark_errors(description):
             rows = frame.collect()
-        log.debug("%s: %d tasks, %.1f s", description, tasks, time.monotonic() - begun)
+        log.debug("%s: %.1f s", description, time.monotonic() - begun)
         results: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
             results[row["unit"]].append(loads(bytes(row["result"])))
         return results
-
-    def _tasks_of(self, stage: Stage) -> int:
-        return tasks_of(stage.units, self.parallelism)
 
     def _setting(self, name: str) -> str:
         with contextlib.suppress(Exception):  # a managed server may refuse to show its settings
@@ -158,10 +158,20 @@ class Jobs:
         return ""
 
 
-def tasks_of(units: Sequence[Any], at_once: int) -> int:
-    """How many tasks do these units: one for each that can run at once, and more if these would have much to do."""
-    rounds = -(-sum(map(weight_of, units)) // (at_once * _TASK_BYTES))
-    return min(len(units), at_once * max(1, rounds))
+def shares_of(units: Sequence[Any], at_once: int) -> list[list[int]]:
+    """The numbers of the units of each task. Tasks have about equally much to do, so that no core waits for another.
+
+    There is a task for each that can run at once, and there are more if these would have much to do.
+    """
+    weights = [weight_of(unit) for unit in units]
+    rounds = -(-sum(weights) // (at_once * _TASK_BYTES))
+    shares: list[list[int]] = [[] for _ in range(min(len(units), at_once * max(1, rounds)))]
+    least = [(0, 0, task) for task in range(len(shares))]  # what each has to do: bytes, units
+    for number in sorted(range(len(units)), key=weights.__getitem__, reverse=True):
+        weight, count, task = least[0]
+        heapq.heapreplace(least, (weight + weights[number], count + 1, task))
+        shares[task].append(number)
+    return shares
 
 
 def amounts(*stages: Stage) -> str:

@@ -64,6 +64,7 @@ _KEYS_BYTES = 48 << 20  # keys that are sent with every look-up task; a Connect 
 _BUCKET_BYTES = 64 << 20  # keys that one task folds
 _BUCKETS_A_PARTITION = 4  # several buckets per partition make partitions of similar size
 _TEXT_WIDTH = 40  # estimated bytes of a text key
+_MORE_KEYS = 4  # times so many bytes of the changes' keys are read here: they come here anyway
 _FEW_FILES = 64  # the keys of so many small data files are read here as fast as by tasks
 
 
@@ -144,7 +145,7 @@ class SparkEngine(Pipeline):
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
         if kernel is unit_kernels.read_keys:
-            weight = sum(unit.rows for unit in units) * _width_of(shared)
+            weight = sum(unit.rows for unit in units) * _width_of(shared) // _MORE_KEYS
         else:
             weight = sum(map(weight_of, units))
         if weight <= self._few_bytes and self._few_bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,20 +38,23 @@ from lakemirror.landing_zone.reserved_columns import DELETED_AT
 CHANGES, TABLE, REMEMBERED, FAILED = 0, 1, 2, 3
 """Kinds of blobs: keys of changes, keys of the table's rows, remembered deletes, a Rejected or LakemirrorError."""
 
+Shares: TypeAlias = Sequence[Mapping[int, bytes]]
+"""The units of each task, by their numbers."""
+
 # The entry points, which `mapInArrow` calls with batches
 
 
-def results(batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+def results(batches: Iterable[pa.RecordBatch], work: bytes, shares: Shares) -> Iterator[pa.RecordBatch]:
     """One row for each result of a unit: the unit's number and the pickled result."""
-    for number, result in _of_units(batches, work, units):
+    for number, result in _of_units(batches, work, shares):
         yield _result(number, result)
 
 
 def blobs(
-    batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[bytes], kind: int, buckets: int
+    batches: Iterable[pa.RecordBatch], work: bytes, shares: Shares, kind: int, buckets: int
 ) -> Iterator[pa.RecordBatch]:
     """The tables that a unit makes, split by the bucket of their keys. `kind`: CHANGES, TABLE or REMEMBERED."""
-    for _, table in _of_units(batches, work, units):
+    for _, table in _of_units(batches, work, shares):
         if isinstance(table, Rejected | LakemirrorError):
             yield _blob(0, FAILED, dumps(table))
             continue
@@ -78,9 +81,9 @@ def gathered(batches: Iterable[pa.RecordBatch], work: bytes) -> Iterator[pa.Reco
         yield _result(0, result)
 
 
-def rows(batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+def rows(batches: Iterable[pa.RecordBatch], work: bytes, shares: Shares) -> Iterator[pa.RecordBatch]:
     """The record batches that a unit makes, unchanged, until its first error."""
-    for _, result in _of_units(batches, work, units):
+    for _, result in _of_units(batches, work, shares):
         if isinstance(result, pa.RecordBatch):
             yield result
 
@@ -191,12 +194,14 @@ def check_rows(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:
 # Parts of these functions
 
 
-def _of_units(batches: Iterable[pa.RecordBatch], work: bytes, units: Sequence[bytes]) -> Iterator[tuple[int, Any]]:
+def _of_units(batches: Iterable[pa.RecordBatch], work: bytes, shares: Shares) -> Iterator[tuple[int, Any]]:
+    """The numbers of the units of this task, each with a result. `batches`: the number of the task."""
     kernel, shared = loads(work)
     for batch in batches:
-        for number in batch.column(0).to_pylist():
-            for result in _guarded(partial(kernel, shared, loads(units[number]))):
-                yield number, result
+        for task in batch.column(0).to_pylist():
+            for number, unit in shares[task].items():
+                for result in _guarded(partial(kernel, shared, loads(unit))):
+                    yield number, result
 
 
 def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
