@@ -109,7 +109,7 @@ def test_a_column_that_was_added_with_a_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cause", ["not complete", "another type", "another key", "no key", "a file is gone", "ordered"]
+    "cause", ["not complete", "another type", "another key", "no key", "a file is gone", "ordered", "a key twice"]
 )
 def test_a_table_that_is_made_again(tmp_path: Path, cause: str) -> None:
     table = loaded(tmp_path, [{"id": 1, "v": "a"}], is_complete=cause != "not complete")
@@ -125,7 +125,8 @@ def test_a_table_that_is_made_again(tmp_path: Path, cause: str) -> None:
     elif cause == "ordered":
         table.landing.declare(sequence="v")
     before = sorted(table.landing.folder.iterdir())
-    assert publish_differences(table, at(7), giving(table, [])) is None
+    rows = [{"id": 1, "v": "b"}, {"id": 1, "v": "c"}] if cause == "a key twice" else []
+    assert publish_differences(table, at(7), giving(table, rows)) is None
     assert sorted(table.landing.folder.iterdir()) == before
 
 
