@@ -1,10 +1,12 @@
-"""What Debezium is told of a PostgreSQL database."""
+"""What Debezium is told of a PostgreSQL database, and which slot is made there."""
 
 from __future__ import annotations
 
 import re
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 
@@ -22,3 +24,24 @@ def test_only_the_tables_that_are_followed_are_named() -> None:
     ]
     assert not re.fullmatch(patterns[1], "my schema.axb,c") and len(patterns) == 2
     assert "table.include.list" not in log.properties([])
+
+
+@pytest.mark.parametrize(("version", "is_kept"), [(160000, False), (170000, True), (180001, True)])
+def test_a_slot_goes_on_after_a_failover_where_the_server_can_do_it(version: int, is_kept: bool) -> None:
+    said: list[str] = []
+
+    class Server:
+        """It has a publication, and a slot once it was made."""
+
+        info = SimpleNamespace(server_version=version)
+
+        def execute(self, query: str, _: Any = None) -> Any:
+            said.append(query)
+            made = any("pg_create_logical_replication_slot" in each for each in said)
+            row = (False, "reserved", 0, 0, False) if made else None
+            return SimpleNamespace(fetchone=lambda: (1,) if "pg_publication " in query else row)
+
+    connection: Any = Server()
+    assert ChangeLog(connection, "slot").make().name == "slot"
+    (made,) = (each for each in said if "pg_create_logical_replication_slot" in each)
+    assert ("failover => true" in made) is is_kept
