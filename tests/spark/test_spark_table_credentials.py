@@ -92,7 +92,7 @@ def test_unity_catalogs_connector_reads_tables_by_name(running: Running, token: 
     catalog = "spark.sql.catalog.sales"
     options = {
         "spark.jars": connector, catalog: CONNECTOR, f"{catalog}.uri": f"https://127.0.0.1:{running.port}",
-        f"{catalog}.token": token,
+        f"{catalog}.token": token, f"{catalog}.deltaRestApi.enabled": "false",  # the service has Unity's own interface
     }  # fmt: skip
     found = run(tmp_path, BY_NAME, running, {}, options)
     assert found["read"] == [[1, "a"], [2, "b"]] and found["tables"] == ["items", "orders"]
