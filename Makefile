@@ -25,8 +25,8 @@ demo-store: packages ## the same in a bucket, on an S3 server that is started fo
 test: setup ## all tests but the slow matrices, with fewer random rounds, in three processes, of which one has Spark: tests wait for a third of their time
 	@$(BIN)/python -m pytest -m "not full" -n 3
 
-test-unit: packages ## the tests that start no JVM: a minute
-	@$(BIN)/python -m pytest tests/unit -m "not full" -n 3
+test-unit: packages ## the tests of single parts, which start no JVM and no server: a minute
+	@$(BIN)/python -m pytest tests/unit -m "not full" -n 2
 
 test-full: setup ## every test; of stores those that MINIO_BINARY, AZURITE_BINARY and FAKE_GCS_BINARY name
 	@$(BIN)/python -m pytest

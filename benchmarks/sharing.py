@@ -4,7 +4,8 @@
 
 Service and readers are processes of their own on one machine. `alone`: one reader after the other, time until the last
 byte of the answer. `server_cpu_ms`: of the service, for one query, while 200 readers ask. `apart`: each reader asks a
-question of its own, so that no answer is sent to two.
+question of its own, with the same answer; `hints`: with a predicate of its own, which leaves out a few files.
+`grew_mib`: the service, by the first round of all readers; `grew_again_mib`: by the second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -91,9 +92,9 @@ async def side_by_side(port: int, requests: Sequence[bytes]) -> list[float]:
     return [taken for each in made for taken in each.taken]
 
 
-def question(table: str, token: str, more: int) -> bytes:
-    """A request. `more`: with another number it is another question, with the same answer."""
-    body = json.dumps({"limitHint": FILES * 10 + more})
+def question(table: str, token: str, wanted: Mapping[str, object]) -> bytes:
+    """A request. `wanted`: its body."""
+    body = json.dumps(wanted)
     lines = (
         f"POST {QUERY.format(table)} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}",
         f"Content-Length: {len(body)}", "", body,
@@ -116,11 +117,13 @@ def measure(root: Path) -> dict[str, float]:
         token, _ = Tokens(root / ".lakemirror/keys").issue_for_sharing(issued.principal, issued.tenant_id, 3600)
         time.sleep(8)  # until the databases have been found
         found: dict[str, float] = {}
-        for name, apart in (("large", 0), ("large", 1), ("usual", 1)):
-            own, requests = (
-                f"{name}_apart" if apart else name,
-                [question(name, token, n * apart) for n in range(READERS)],
-            )
+        for own, wanted in (
+            ("large", lambda _: {}),
+            ("large_apart", lambda n: {"limitHint": FILES * 10 + n}),
+            ("large_hints", lambda n: {"predicateHints": [f"id >= {n % 20}"]}),
+            ("usual_apart", lambda n: {"limitHint": FILES * 10 + n}),
+        ):
+            requests = [question(own.partition("_")[0], token, wanted(n)) for n in range(READERS)]
             asyncio.run(side_by_side(port, requests[:20]))
             found[f"{own}_alone_median_ms"] = statistics.median(asyncio.run(side_by_side(port, requests[:1]))) * 1000
             before, used = rss(service.pid), cpu(service.pid)
@@ -128,7 +131,9 @@ def measure(root: Path) -> dict[str, float]:
             found[f"{own}_server_cpu_ms"] = (cpu(service.pid) - used) / len(taken) * 1000
             found[f"{own}_{READERS}_readers_median_ms"] = statistics.median(taken) * 1000
             found[f"{own}_{READERS}_readers_p95_ms"] = taken[int(len(taken) * 0.95)] * 1000
-            found[f"{own}_grew_mib"] = rss(service.pid) - before
+            found[f"{own}_grew_mib"], before = rss(service.pid) - before, rss(service.pid)
+            asyncio.run(side_by_side(port, requests))
+            found[f"{own}_grew_again_mib"] = rss(service.pid) - before
         return found
     finally:
         service.terminate()

@@ -47,13 +47,15 @@ def _commands() -> str:
     uses = Counter(_meaning(parameter) for command in commands.values() for parameter in command.params)
     frequent = {name: meaning for (name, meaning), count in reversed(uses.most_common()) if count >= 2}
     shared = sorted(frequent.items())
+    without = [f"`{_short(usage)}`" for usage, command in commands.items() if not _takes_storage(command)]
     lines = [
         "# Commands",
         "",
         _MADE,
         "## Of several commands",
         "",
-        "Each command below names those that it takes.",
+        "Each command below names those that it takes, apart from `--storage`, which all take but "
+        f"{', '.join(without)}.",
         "",
         *_table(shared),
     ]
@@ -62,9 +64,23 @@ def _commands() -> str:
         meanings = [_meaning(parameter) for parameter in command.params]
         own = [meaning for meaning in meanings if meaning not in shared]
         lines += _table(own) if own else []
-        also = ", ".join(name for name, meaning in meanings if (name, meaning) in shared and name.startswith("`-"))
+        also = ", ".join(name for name, meaning in meanings if (name, meaning) in shared and _is_named(name))
         lines += [f"{'Also' if own else 'Takes'} {also}.", ""] if also else []
     return "\n".join(lines)
+
+
+def _short(usage: str) -> str:
+    """A command's name: `access add` of `lakemirror access ROOT add NAME`."""
+    return " ".join(word for word in usage.split()[1:] if word.islower())
+
+
+def _takes_storage(command: Any) -> bool:
+    return any(_meaning(parameter)[0] == "`--storage`" for parameter in command.params)
+
+
+def _is_named(name: str) -> bool:
+    """True for an option that a command's own section names."""
+    return name.startswith("`-") and name != "`--storage`"
 
 
 def _every_command(group: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -88,7 +104,7 @@ def _meaning(parameter: Any) -> tuple[str, str]:
 
 def _table(meanings: Sequence[tuple[str, str]]) -> list[str]:
     rows = [f"| {name} | {meaning} |" for name, meaning in meanings]
-    return ["| argument or option | meaning |", "|---|---|", *rows, ""]
+    return ["| name | meaning |", "|---|---|", *rows, ""]
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -167,7 +183,7 @@ _FAILPOINTS = (  # what they are of, the tests that meet each, their file, what 
     ("an archive in a store", "test_killed_while_it_archives[NAME] test_a_failing_archive[NAME]",
      "tests/stores/test_store_crashes.py", failpoints.STORE_NAMES),
     ("a feature drop", "test_killed_at_a_failpoint[NAME] test_a_failing_disk[NAME]",
-     "tests/unit/features/test_rewrites_by_kernels.py", failpoints.FEATURE_NAMES),
+     "tests/features/test_rewrites_by_kernels.py", failpoints.FEATURE_NAMES),
     ("a compaction, too", "test_at_the_failpoint_of_a_compaction_at_rest[kill] "
      "test_at_the_failpoint_of_a_compaction_at_rest[error]", _CRASH,
      {"merge.before-commit": failpoints.NAMES["merge.before-commit"]}),

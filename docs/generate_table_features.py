@@ -38,11 +38,11 @@ def _features() -> str:
         "Names are matched in any case. *For*: who must know the feature, and the protocol versions that imply it.",
         "*Drop*: in one commit, unless it says otherwise.",
         "*Traces*: where a table shows that it uses the feature, beside its properties.",
-        f"A copy: `{_COPY.removesuffix('.')}`.",
+        f"A copy: `{_COPY.removesuffix('.')}`. Features with the same facts share a section.",
         "",
     ]
+    above: list[str] = []
     for feature in FEATURES:
-        lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
         legacy = LEGACY.get(feature.name)
         since = f"; in reader {legacy[0]}, writer {legacy[1]}" if legacy else ""
@@ -55,8 +55,13 @@ def _features() -> str:
         facts["to agree to"] = feature.confirm
         facts["stays behind"] = feature.leftover
         facts["instead"] = feature.way_out.replace(f": {_COPY}", "")
-        lines += [f"- {what}: {value}" for what, value in facts.items() if value]
-        lines.append("")
+        shown = [f"- {what}: {value}" for what, value in facts.items() if value]
+        if shown == above and feature.summary.endswith(" (first form)."):
+            place = max(number for number, line in enumerate(lines) if line.startswith("## "))
+            lines[place] += f", {feature.name}"
+            continue
+        lines += [f"## {feature.name}", "", feature.summary, "", *shown, ""]
+        above = shown
     return "\n".join(lines)
 
 
@@ -75,7 +80,7 @@ def _clients() -> str:
             sound.append(name)
         else:
             lines.append(f"| {name} | {agreed} / {tried} | {_shortened(wrong)} | {_shortened(unsafe)} |")
-    lines += ["", f"All right, and no wrong answers: {', '.join(sound)}."]
+    lines += ["", f"All right, and no wrong answers: {_by_client(sound)}."]
     lines += ["", *_in_real_use()]
     lines += [
         "## Records",
@@ -148,8 +153,18 @@ def _in_real_use() -> list[str]:
             continue
         lines.append(f"| {name} | {right} / {len(tried)} | {kept} / {len(promised)} | {bad} |")
         wrong += _disagreements(name, tables)
-    lines += ["", f"All right, all read, and no wrong answers: {', '.join(sound)}."]
+    lines += ["", f"All right, all read, and no wrong answers: {_by_client(sound)}."]
     return [*lines, "", "Predictions that are still wrong:", "", *wrong, ""]
+
+
+def _by_client(names: list[str]) -> str:
+    """Each client once, with its versions: `delta-rs pyarrow 0.10.2, 0.15.3; duckdb 1.2.2`."""
+    versions: dict[str, list[str]] = {}
+    for name in names:
+        client, _, version_and_route = name.partition("@")
+        version, _, route = version_and_route.partition(" ")
+        versions.setdefault(f"{client} {route}".strip(), []).append(version)
+    return "; ".join(f"{client} {', '.join(found)}" for client, found in versions.items())
 
 
 def _disagreements(name: str, tables: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from lakemirror import failpoints
 from lakemirror.mirror import table_state
 from lakemirror.settings.settings import Settings
-from tests import mariadb, one_spark, own_cache, postgres, raised_codes, rounds, time_limits
+from tests import compiled_once, mariadb, one_spark, own_cache, postgres, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
+os.fsync = os.fstat  # type: ignore[assignment] # no test cuts the power (those of tests/power.py record what is synced)
 
 SMALL = Settings(
     master="local[2]",
@@ -39,7 +40,7 @@ SMALL = Settings(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (mariadb, one_spark, postgres, raised_codes, rounds, time_limits):
+    for plugin in (compiled_once, mariadb, one_spark, postgres, raised_codes, rounds, time_limits):
         config.pluginmanager.register(plugin)
 
 

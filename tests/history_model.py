@@ -56,6 +56,7 @@ class Event:
     """A change that has arrived; its row is complete unless it is a delete. `late`: its key had a higher sequence."""
 
     marker: int
+    key: tuple[Any, ...]
     row: dict[str, Any]
     file: str
     place: int
@@ -94,7 +95,7 @@ class HistoryModel:
         for place, change in enumerate(file.changes):
             marker = default if change.marker is None else change.marker
             row = {name: change.row.get(name) for name in self.columns}  # what the file lacks is NULL
-            event = Event(marker, row, file.name, place, file.modified, change.at, change.unchanged)
+            event = Event(marker, self._key(row), row, file.name, place, file.modified, change.at, change.unchanged)
             if any(value is None for value in self._sequence_values(event)):
                 raise SequenceNull(f"{file.name}, row {place}")
             self.events.append(self._completed(event))
@@ -190,7 +191,7 @@ class HistoryModel:
         found: dict[Any, list[Event]] = {}
         for event in self.events:
             if not self._is_ignored(event):
-                found.setdefault(self._key(event.row), []).append(event)
+                found.setdefault(event.key, []).append(event)
         return {key: sorted(events, key=self._order) for key, events in found.items()}
 
     def _completed(self, event: Event) -> Event:
@@ -199,7 +200,8 @@ class HistoryModel:
             return event
         before: dict[str, Any] | None = None
         late = False
-        for other in self._by_key().get(self._key(event.row), ()):
+        same = [other for other in self.events if other.key == event.key and not self._is_ignored(other)]
+        for other in sorted(same, key=self._order):
             if self._order(other) > self._order(event):
                 late = True
             elif other.marker != DELETE:

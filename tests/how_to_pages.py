@@ -21,13 +21,13 @@ PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
     "recover", "coming-from-fabric", "see-what-happened", "cuts",
 )))  # fmt: skip
 ELSEWHERE = {  # pages whose examples another test runs
-    "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
-    "how-to/keep-history": "tests/unit/mirror/history/test_history_page.py",
+    "how-to/write-a-publisher": "tests/publisher/test_docs.py",
+    "how-to/keep-history": "tests/applies/history/test_history_page.py",
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
     "how-to/mirror-a-mariadb-database": "tests/capture/test_capture_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",
     "how-to/share-tables": "tests/clients/test_sharing_client.py",
-    "how-to/run-the-service": "tests/unit/service/test_deployment.py",
+    "how-to/run-the-service": "tests/service/test_deployed.py",
 }
 NOT_RUN = (
     "make",

@@ -321,6 +321,7 @@ def _end(request: dict[str, Any], files: list[int]) -> None:
 
 if __name__ == "__main__":
     address = sys.argv[1]
+    os.fsync = os.fstat  # type: ignore[assignment] # as in tests/conftest.py
     sys.path.pop(0)  # the folder that this process was started in
     _import_all()
     if (forked := _forks(address)) is not None:

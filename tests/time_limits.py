@@ -42,22 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(WITH_A_JVM))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    _start(item)
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    _start(item)
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    _start(item)
-    return (yield)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Set-up, test and clean-up have one limit together, as pytest-timeout has it."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(seconds + TO_FAIL, exit=True, file=item.config.stash[_stderr])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,9 +66,3 @@ def pytest_runtest_logfinish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     faulthandler.dump_traceback_later(TO_END, exit=True, file=session.config.stash[_stderr])
-
-
-def _start(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("timeout")
-    seconds = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(seconds + TO_FAIL, exit=True, file=item.config.stash[_stderr])

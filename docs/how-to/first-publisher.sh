@@ -6,7 +6,7 @@
 set -eu
 lake=$1 ca=$2 principal=$3 file=$4
 
-field() { python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"; }
+field() { python3 -c "import json, sys; found = json.load(sys.stdin); print(found.get('$1') or sys.exit(found))"; }
 call() { curl -sS --fail-with-body --cacert "$ca" -H "Authorization: Bearer $token" "$@"; }
 
 # a token: the secret goes by a file, so that no process list shows it

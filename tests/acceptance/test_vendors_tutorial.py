@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("aiohttp", reason="the extra `service` is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from running_service import Running, until
 

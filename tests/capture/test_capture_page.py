@@ -27,11 +27,12 @@ def test_every_line_of_the_page_about_mariadb(mariadb_server: MariaDb, tmp_path:
     if shutil.which("mariadb") is None:
         pytest.skip("the client mariadb is not installed")
     mariadb_server.database("shop")
+    reload = ", reload" if mariadb_server.kind == "mysql" else ""
     execute(
         mariadb_server.url(),
         "create user shop@'%' identified by 'tulip'",
         "grant all on shop.* to shop@'%'",
-        "grant replication slave, binlog monitor on *.* to shop@'%'",
+        f"grant replication slave, {mariadb_server.monitor}{reload} on *.* to shop@'%'",
     )
     check_page("mariadb", tmp_path, mariadb_server.url(), "Tables/shop", "MYSQL_TCP_PORT")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests import mariadb
 from tests.capture_process import CaptureProcess
-from tests.mariadb import MariaDb, require_server
+from tests.mariadb import SERVERS, require_server
 from tests.postgres import BINARIES, NOT_INSTALLED, Postgres, execute
 
 pytest.importorskip("pydbzengine")
@@ -34,7 +34,7 @@ class Source:
             self.run("create table log (v text)", "alter table log replica identity full")
             self.lock = f"alter role keeper password '{PASSWORD}-another'"
         else:
-            self.server = MariaDb()
+            self.server = SERVERS[kind]()
             own = self.server.database()
             name = own.rpartition("/")[2]
             self.url = self.server.url(name, "keeper")
@@ -48,10 +48,10 @@ class Source:
         return self._run(*statements)
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
+@pytest.fixture(params=["postgresql", "mariadb", "mysql"])
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
-    if request.param == "mariadb":
-        require_server()
+    if request.param in SERVERS:
+        require_server(SERVERS[request.param])
     elif BINARIES is None:
         pytest.skip(NOT_INSTALLED)
     made = Source(request.param)

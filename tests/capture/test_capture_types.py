@@ -18,7 +18,7 @@ from tests.capture_process import QUICK_JAVA
 from tests.postgres import Postgres, execute
 from tests.postgres_types import TYPES
 
-RECORDED = json.loads((Path(__file__).parents[1] / "unit/capture/recorded_events.json").read_text("utf-8"))
+RECORDED = json.loads(Path(__file__).with_name("recorded_events.json").read_text("utf-8"))
 REFUSED_TYPES = ("time[]", "timetz[]", "varbit", "place[]", "rate[]", "hstore[]", "bit(3)[]")
 REFUSED_VALUES = ("infinity", "10000-01-01", "294000-01-01", "BC'", "array[[")
 SETTINGS = {

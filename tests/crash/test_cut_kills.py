@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from tests import preloaded
+from tests.applies.test_vacuum import DAY, age
 from tests.rounds import rounds
-from tests.unit.maintenance.test_vacuum import DAY, age
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.compaction import merge_at_rest

@@ -1,6 +1,6 @@
 """Rules that a user put on a mirrored table by Spark's own SQL, from the change file to what `sync` says.
 
-NOT NULL of an existing column cannot be set by SQL: `tests/unit/mirror/test_users_constraints.py`.
+NOT NULL of an existing column cannot be set by SQL: `tests/applies/test_users_constraints.py`.
 """
 
 from __future__ import annotations

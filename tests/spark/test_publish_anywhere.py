@@ -62,7 +62,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def service(tmp_path: Path) -> Iterator[Place]:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "unit/service"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
     from running_service import Running
 
     from lakemirror.service.auth.principals import Principals

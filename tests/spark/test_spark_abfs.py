@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("aiohttp", reason="the extra `service` is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from running_service import Running
 

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 REGISTER = ROOT / "docs/decisions/031-what-is-removed.md"  # rows that a test reads; nobody reads it from top to bottom
-MOST_WORDS, MOST_OF_AN_EXPLANATION = 49_000, 1_200
+FOLDERS = ("src", "tests", "docs", "benchmarks", "scripts", "deploy")
+FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
+MOST_WORDS, MOST_OF_AN_EXPLANATION = 45_000, 1_200
 OLD_WORDS = {  # each with the word that takes its place
     r"mend(s|ed|ing)?": "fix",
     "anew": "again",
@@ -74,6 +76,14 @@ def test_an_explanation_takes_ten_minutes(page: Path) -> None:
 def test_links_of_the_top_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """Files of this repository are named by their path, or by the end of it."""
+    named = set(re.findall(r"`([\w/-]+\.(?:py|toml|yaml|yml|service))`", page.read_text(encoding="utf-8")))
+    there = [f"/{path.relative_to(ROOT).as_posix()}" for path in FILES]
+    assert not {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
 
 
 def test_no_message_says_an_old_word() -> None:

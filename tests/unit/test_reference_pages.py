@@ -115,7 +115,7 @@ def test_every_test_that_the_page_of_failpoints_names_is_there() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [
-            *command, "tests/crash/test_failpoints.py", "tests/unit/features/test_rewrites_by_kernels.py",
+            *command, "tests/crash/test_failpoints.py", "tests/features/test_rewrites_by_kernels.py",
             "tests/stores/test_store_crashes.py", "tests/crash/test_history_kills.py",
         ],
         cwd=ROOT, capture_output=True, text=True, check=True,

@@ -150,8 +150,6 @@ def follow(
 
     Example: lakemirror capture shop --from mariadb://shop@db/shop
 
-    Example: lakemirror capture shop --from sqlserver://shop@db/shop
-
     Example: lakemirror capture shop --from 'kafka://broker:9092/shop.public.*' --format debezium
     """
     with importing():

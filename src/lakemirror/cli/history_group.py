@@ -12,7 +12,7 @@ from lakemirror.cli.printable import printable
 app = typer.Typer(no_args_is_help=True, help="The history tables beside a mirrored table.")
 
 
-Table = Annotated[str, typer.Argument(help="The mirrored table, as TABLE or SCHEMA.TABLE.")]
+Table = Annotated[str, typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.")]
 
 
 @app.command()

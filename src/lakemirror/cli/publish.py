@@ -99,7 +99,7 @@ class TableOptions:
             "--types",
             "--column",
             help="Types of columns as NAME=TYPE, such as zip=text,price=decimal(10,2); may be repeated. Else the "
-            "content decides: a column gets a type only if its values give back each text.",
+            "content decides.",
         ),
     ] = None
     zoneless: Annotated[

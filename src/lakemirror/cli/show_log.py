@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def show_log(
     database: Database,
-    table: Annotated[str, typer.Argument(help="One table, such as orders or sales.orders; empty: all.")] = "",
+    table: Annotated[str, typer.Argument(help="One table, as TABLE or SCHEMA.TABLE; empty: all tables.")] = "",
     since: Annotated[str, typer.Option(help="How far back, such as 30m, 6h or 7d.")] = "1d",
     storage: StorageOptions = None,
     as_json: Json = False,

@@ -149,13 +149,14 @@ def tables_below(top: Place) -> Iterator[Place]:
         yield top
         return
     for folder in folders:
-        if _has_log(folder):
+        if has_log(folder):
             yield folder
         else:
             yield from tables_below(folder)
 
 
-def _has_log(folder: Place) -> bool:
+def has_log(folder: Place) -> bool:
+    """True for a table's folder, also where it cannot be looked into: reading the table says why."""
     try:
         return (folder / "_delta_log").is_dir()
     except OSError:

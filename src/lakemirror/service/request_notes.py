@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -12,7 +13,8 @@ from lakemirror.service.interface import Caller
 @dataclass
 class RequestNotes:
     """`operation`: one of a bounded set of names. `refused`: the error code of a refusal. `uploaded`: bytes of
-    body that were taken in. `parts`: path and status of each part of a batch."""
+    body that were taken in. `parts`: path and status of each part of a batch. `granted`: what the audit log says of
+    credentials that were given."""
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     operation: str = ""
@@ -22,6 +24,7 @@ class RequestNotes:
     database: str = ""
     uploaded: int = 0
     parts: list[tuple[str, int]] = field(default_factory=list)
+    granted: Mapping[str, str] = field(default_factory=dict)
 
 
 _NOTES: ContextVar[RequestNotes] = ContextVar("lakemirror_request")

@@ -276,7 +276,7 @@ class Service:
         if status in (401, 403):
             self._metrics.refused(noted.refused or str(status))
         no_token = noted.operation == TOKEN and status >= 400
-        if status in (401, 403) or no_token or (changes and status < 400):
+        if status in (401, 403) or no_token or (changes and status < 400) or noted.granted:
             self._record(request, noted, raw_path_of(request.raw_path), status)
         for path, of_part in noted.parts:
             if of_part == 403 or of_part < 400:
@@ -285,12 +285,13 @@ class Service:
     def _record(self, request: web.BaseRequest, noted: RequestNotes, path: str, status: int) -> None:
         try:
             self._audit.write(
+                path,
+                status,
                 principal=noted.caller.name if noted.caller else "",
                 operation=noted.operation,
-                path=path,
-                status=status,
-                request_id=noted.id,
+                requestId=noted.id,
                 remote=request.remote or "",
+                **noted.granted,
             )
         except OSError as failure:
             log.error("the audit log cannot be written: %s", coded(failure))

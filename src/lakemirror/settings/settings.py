@@ -183,8 +183,7 @@ class ProcessSettings:  # 14 fields: a field is the one place where a setting is
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     share: bool = _setting(
         False,
-        "Run this database together with other engines that share it: each table is applied by one of them, and the "
-        "tables of an engine that ends go to the others within 30 seconds.",
+        "Share this database with other engines: each table is applied by one of them.",
     )
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
     key_index_bytes: int = _setting(

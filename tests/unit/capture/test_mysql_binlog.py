@@ -1,6 +1,6 @@
-"""The binary log of MySQL 8.0: events that such servers wrote. None could be had for these tests.
+"""The binary log of MySQL, by events that servers wrote: a server itself is in tests/capture, where one is installed.
 
-Table maps and GTIDs are those that go-mysql's tests recorded (MIT licence).
+Table maps and GTIDs of MySQL 8.0 are those that go-mysql's tests recorded (MIT licence); JSON and vectors are of 9.7.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.unit.capture.test_binlog_packets import event
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.mariadb.binlog_reader import BinlogReader
+from lakemirror.publisher.capture.mariadb.binlog_values import column_reader
+from lakemirror.publisher.capture.mariadb.json_values import double_text
+from lakemirror.publisher.capture.mariadb.logged_types import ColumnType
 from lakemirror.publisher.capture.mariadb.mariadb_check import settings_needed
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import failing
 from lakemirror.publisher.capture.mariadb.table_maps import read_table_map
@@ -28,8 +32,8 @@ CODECS = {224: "utf-8", 255: "utf-8"}  # utf8mb4_unicode_ci, utf8mb4_0900_ai_ci
 
 def reader(*tables: tuple[str, str]) -> BinlogReader:
     found = BinlogReader(tables, CODECS.get, is_mariadb=False)
-    found.read(event(4, struct.pack("<Q", 4) + b"binlog.000003", 0))
-    found.read(event(15, bytes(40) + b"\1", 256))
+    list(found.read(event(4, struct.pack("<Q", 4) + b"binlog.000003", 0)))
+    list(found.read(event(15, bytes(40) + b"\1", 256)))
     return found
 
 
@@ -44,12 +48,12 @@ def rows(number: int, values: bytes) -> bytes:
 def test_a_transaction_of_mysql_8(collation: bytes) -> None:
     """A collation's number above 250 takes three bytes."""
     found = reader(("test", "_prim"))
-    found.read(event(33, GTID, 340))
-    found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400))
-    found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480))
+    list(found.read(event(33, GTID, 340)))
+    list(found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400)))
+    list(found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480)))
     values = struct.pack("<i", -2) + b"\7tulp\xc3\xa9n" + struct.pack("<q", 2**40)
-    found.read(event(30, rows(0x6C, values), 540))
-    found.read(event(16, bytes(8), 571))
+    list(found.read(event(30, rows(0x6C, values), 540)))
+    list(found.read(event(16, bytes(8), 571)))
     (written,), ended, exchanged = found.take()
     name = "5ccc103344a811eabd590242ac190003:119"
     assert [(each.transaction, each.position) for each in ended] == [("", (3 << 32) + 256), (name, (3 << 32) + 571)]
@@ -69,11 +73,99 @@ def test_a_log_of_mysql_5_7_names_no_columns() -> None:
     assert "binlog_row_metadata" in read_table_map(body, CODECS.get, is_mariadb=False)[1].missing
 
 
-@pytest.mark.parametrize(("kind", "setting"), [(39, "PARTIAL_JSON"), (40, "binlog_transaction_compression")])
-def test_events_in_forms_that_cannot_be_read(kind: int, setting: str) -> None:
-    with pytest.raises(LakemirrorError, match=setting) as raised:
-        reader(("test", "_prim")).read(event(kind, bytes(8), 300))
-    assert raised.value.code == "capture-not-ready"
+def test_parts_of_json_values_let_their_table_be_loaded_again() -> None:
+    found = reader(("test", "_prim"))
+    list(found.read(event(33, GTID, 340)))
+    list(found.read(event(19, KEYED, 480)))
+    list(found.read(event(39, rows(0x6C, b""), 540)))
+    events, _, (changed,) = found.take()
+    assert changed.table == ("test", "_prim") and "PARTIAL_JSON" in changed.why and not events
+
+
+def test_a_transaction_whose_name_has_a_tag_is_named_by_its_place() -> None:
+    found = reader(("test", "_prim"))
+    list(found.read(event(42, bytes(40), 340)))
+    list(found.read(event(16, bytes(8), 571)))
+    assert [each.transaction for each in found.take()[1]] == ["", f"3:{340 - 19 - 40 - 4}"]
+
+
+def inner(kind: int, body: bytes) -> bytes:
+    return struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def payload(*events: bytes, algorithm: int = 0) -> bytes:
+    content = b"".join(events)
+    packed = pa.compress(content, codec="zstd", asbytes=True) if algorithm == 0 else content
+    size = b"\xfd" + len(packed).to_bytes(3, "little")
+    named = bytes((algorithm,)) if algorithm < 251 else b"\xfc" + algorithm.to_bytes(2, "little")
+    return b"\2" + bytes((len(named),)) + named + b"\1\4" + size + b"\0" + packed
+
+
+@pytest.mark.parametrize("algorithm", [0, 255])
+def test_a_compressed_transaction_is_read_event_by_event(algorithm: int) -> None:
+    """Its position is that behind the event that holds it."""
+    found = reader(("test", "_prim"))
+    list(found.read(event(33, GTID, 340)))
+    begin = inner(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN")
+    values = struct.pack("<i", -2) + b"\1x" + struct.pack("<q", 3)
+    written = inner(30, rows(0x6C, values))
+    body = payload(begin, inner(19, KEYED), written, written, inner(16, bytes(8)), algorithm=algorithm)
+    steps = found.read(event(40, body, 700))
+    for _ in range(3):
+        next(steps)
+    (first,), ended, _ = found.take()
+    assert first.rows.num_rows == 1 and [each.transaction for each in ended] == [""]
+    list(steps)
+    (second,), (end,), _ = found.take()
+    assert second.rows["order"].to_pylist() == [2] and end.position == (3 << 32) + 700
+
+
+@pytest.mark.parametrize("body", [payload(b"", algorithm=7), payload(inner(16, bytes(8))[:-1]), payload()[:-9] + b"x"])
+def test_a_compressed_transaction_that_cannot_be_read(body: bytes) -> None:
+    with pytest.raises(LakemirrorError, match="compressed") as raised:
+        list(reader(("test", "_prim")).read(event(40, body, 300)))
+    assert raised.value.code == "capture-source-failed"
+
+
+JSON = {
+    "000200370012000100130002000215000c340061c3bc05001f000501000713000b1700040100040000c063ffff000000000000f03f02780a":
+        r'{"a": [1, -40000, 1.0, true, null], "ü": "x\n"}',
+    "0205003b000f13000f19000f23000f2d000f3700f604030281320a08000000000044a5190b08e05ef83b3fffffff0c08c0270905317e0219"
+    "0f0200ff": '[1.50, "2020-01-02", "-12:03:04.500000", "1969-12-31 03:04:05.600000", "base64:type15:AP8="]',
+    "": "null",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", JSON)
+def test_json_is_the_text_of_a_query(raw: str) -> None:
+    read = column_reader(ColumnType(245, (4, 0)), None)
+    assert read is not None
+    data = bytes.fromhex(raw)
+    sized = len(data).to_bytes(4, "little") + data
+    assert read(b"\7" + sized + b"\7", 1) == (JSON[raw], len(sized) + 1)
+    with pytest.raises(IndexError):
+        read(sized[:-1] if data else b"\1\0\0\0", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1.0"), (-0.0, "-0.0"), (1e14, "100000000000000.0"), (1e15, "1e15"),
+     (1234567890123456.7, "1234567890123456.8"), (1.5e20, "1.5e20"),
+     (1e-15, "0.000000000000001"), (1.5e-17, "1.5e-17"), (0.1, "0.1"), (5e-324, "5e-324"),
+     (9007199254740992.0, "9.007199254740992e15"), (-1.7976931348623157e308, "-1.7976931348623157e308")],
+)  # fmt: skip
+def test_numbers_of_json_are_printed_as_the_server_prints_them(value: float, text: str) -> None:
+    assert double_text(value) == text
+
+
+def test_a_vector_has_a_place_among_the_character_sets() -> None:
+    """Of 9.7: create table vec (v vector(2), a varchar(3) character set latin1, id int primary key)."""
+    body = (b"\xe8\3\0\0\0\0\1\0\3rec\0\3vec\0\3\xf2\x0f\3\3\4\3\0\3\1\1\0\3\2?\b\r\1\2"
+            b"\4\7\1v\1a\2id\b\1\2\f\1\xe0")  # fmt: skip
+    _, table = read_table_map(body, {8: "cp1252", 63: "latin-1"}.get, is_mariadb=False)
+    assert [column.source_type for column in table.columns] == ["vector", "varchar", "int"] and not table.missing
+    assert table.readers[1](b"\1\xfc", 0) == ("ü", 2)
+    assert table.readers[0](b"\4\0\0\0abcd", 0) == ("YWJjZA==", 8)
 
 
 class Session:

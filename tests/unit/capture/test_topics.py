@@ -26,7 +26,7 @@ from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.topics import topic_capture
 from lakemirror.publisher.capture.topics.connect_values import columns_of
 from lakemirror.publisher.capture.topics.topic_capture import TopicCapture, TopicOptions
-from lakemirror.publisher.capture.topics.topic_table import TopicTable
+from lakemirror.publisher.capture.topics.topic_table import Message, TopicTable
 
 pytest.importorskip("confluent_kafka")
 FAST = {"fetch.wait.max.ms": "20"}
@@ -180,6 +180,24 @@ def test_what_is_no_envelope_stops_the_table(tmp_path: Path, topics: Topics, pre
     topics.put(f"{prefix}.s.t", b"1", value)
     stopped = follow(tmp_path, topics, prefix).stopped
     assert [error.code for error in stopped.values()] == ["capture-value"]
+
+
+@pytest.mark.parametrize("wrong", ["no json", "a value", "a row without all values"])
+def test_what_is_before_a_broken_message_is_published(tmp_path: Path, wrong: str) -> None:
+    topic, columns = "p.s.t", {**COLUMNS, "n": {"type": "int64", "name": "io.debezium.time.NanoTime"}}
+    values = [message("c", {"id": number, "v": "", "n": 1000}, None, columns) for number in range(7)]
+    unsent = {"id": 9, "v": "__debezium_unavailable_value", "n": 1000}
+    values[5] = {
+        "no json": b"no json",
+        "a value": message("c", {"id": 5, "v": "", "n": 1}, None, columns),
+        "a row without all values": message("u", unsent, {"id": 4, "v": None, "n": None}, columns),
+    }[wrong]
+    messages = [Message(0, number, b'{"id": 1}', value) for number, value in enumerate(values)]
+    for _ in range(2):
+        with pytest.raises(LakemirrorError, match=r"p\.s\.t, partition 0, offset 5: ") as error:
+            TopicTable(Landing(tmp_path), topic, "lakemirror").publish(messages)
+        assert error.value.code == "capture-value"
+        assert rows(tmp_path, "s.t", ["id"]) == {(number,): 1 for number in range(5)}
 
 
 def test_another_publisher_s_table_is_refused(tmp_path: Path, topics: Topics, prefix: str) -> None:

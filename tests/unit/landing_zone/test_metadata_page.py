@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from lakemirror.errors import TableError
 from lakemirror.landing_zone import metadata
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, parse_metadata
+from lakemirror.landing_zone.table_options import OPTION_NAMES, HistoryOptions
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/metadata.md").read_text(encoding="utf-8")
 ROWS = [
@@ -96,3 +98,9 @@ def test_the_types_of_the_page(name: str) -> None:
 
 def test_the_page_names_every_type() -> None:
     assert {name for name in TYPES if "(" not in name} == set(metadata._DATA_TYPES)
+
+
+def test_the_page_names_every_option_that_the_code_takes() -> None:
+    taken = {*OPTION_NAMES, "freshness", *(f"history.{field.name}" for field in dataclasses.fields(HistoryOptions))}
+    options = PAGE.partition("\n## Options\n")[2]
+    assert set(re.findall(r"^\| `([\w.]+)`", options, re.M)) == taken

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from published_contents import change_files
+from tests.publisher.published_contents import change_files
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing

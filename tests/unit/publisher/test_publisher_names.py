@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from published_contents import changes
 from tests.commands import CommandRunner
+from tests.publisher.published_contents import changes
 from typer.testing import Result
 
 from lakemirror.cli import app

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from published_contents import changes, fold
+from tests.publisher.published_contents import changes, fold
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing

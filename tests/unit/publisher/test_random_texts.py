@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from published_contents import change_files
+from tests.publisher.published_contents import change_files
 from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError

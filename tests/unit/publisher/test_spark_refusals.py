@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from published_contents import changes
+from tests.publisher.published_contents import changes
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.folders import local_folder

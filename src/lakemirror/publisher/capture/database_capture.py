@@ -83,7 +83,7 @@ class Capture:
         self._options = options
         self._tell, self._progress = tell, progress
         self._stop = threading.Event()
-        self._kind = ""
+        self._kind = self._server = ""
         self._until: int | None = None
         self._again = threading.Event()
         self._told: set[str] = set()
@@ -120,7 +120,7 @@ class Capture:
         """One round, until the stream ends; True where nothing more is to be done."""
         self._again.clear()
         with open_source(self._options, self._stop.is_set) as source, source.asking():
-            log, self._kind = source.log, source.kind
+            log, self._kind, self._server = source.log, source.kind, source.server
             tables = CapturedTables(self._landing, source.tables(), self._options)
             tables.require_own(read_zone_state(self._zone), self._options)
             if self._wanted:
@@ -321,9 +321,8 @@ class Capture:
 
     def _state(self, tables: CapturedTables) -> CaptureState:
         """What is reported of the capture, as far as it is known when a round begins."""
-        state = CaptureState(
-            self._zone, {"source": self._kind, "name": self._options.name, "slot": self._options.slot}, self._tell
-        )
+        origin = {"source": self._kind, "name": self._options.name, "slot": self._options.slot, "server": self._server}
+        state = CaptureState(self._zone, origin, self._tell)
         for key, reported in tables.states:
             state.set(key, reported)
         if (before := read_zone_state(self._zone)) is not None:

@@ -16,6 +16,8 @@ _WAIT = 10.0  # seconds: a source may take a moment to see that a capture was ki
 class SourceBlock:
     """A source between `__enter__`, which each database has of its own, and `__exit__`."""
 
+    server = ""
+
     def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
         """`stopped`: True where a load shall end."""
         self._options, self._stopped = options, stopped

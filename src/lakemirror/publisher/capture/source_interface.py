@@ -81,9 +81,12 @@ class Log(Protocol):
 
 
 class Source(Protocol):
-    """One database. Used in a `with` block. `kind`: its name in positions and reports."""
+    """One database. Used in a `with` block. `kind`: its name in positions and reports. `server`: what tells this server
+    from another one that positions do not tell; empty where they do.
+    """
 
     kind: str
+    server: str
 
     @property
     def log(self) -> Log: ...

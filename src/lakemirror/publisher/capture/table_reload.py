@@ -63,7 +63,10 @@ def publish_differences(table: CapturedTable, at: FilePosition, load: Callable[[
         gathered = stack.enter_context(DiskRows(schema, landing.place.staged("arrow")))
         rows = load(_gathering(landing.take, gathered))
         state = state_of(before.rows, newest)
-        changes = difference_of(state, gathered.table(), before.unknown, keys, landing.place).changes
+        found = difference_of(state, gathered.table(), before.unknown, keys, landing.place)
+        if found.repeated:  # as keys that become the same NULL: the engine must say so, as of a first load
+            return None
+        changes = found.changes
         place = changes.schema.get_field_index(MARKER_COLUMN)
         is_gone = pc.equal(changes[MARKER_COLUMN], DELETE)
         markers = pc.if_else(is_gone, pa.scalar(DELETE, pa.int32()), pa.scalar(UPSERT, pa.int32()))

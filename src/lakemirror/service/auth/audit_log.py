@@ -1,4 +1,4 @@
-"""The audit log: one JSON object a line for every change, every token refused and every 403."""
+"""The audit log: one JSON object a line for every change, token refused and 403, and for credentials that are given."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ class AuditLog:
         self._handle = -1
         self._size = 0
 
-    def write(self, *, principal: str, operation: str, path: str, status: int, request_id: str, remote: str) -> None:
-        """Appends a record. OSError where the disk does not take it."""
+    def write(self, path: str, status: int, **told: str) -> None:
+        """Appends a record. `told`: its other fields. OSError where the disk does not take it."""
         if status >= 400 and len(path) > MOST_PATH:
             path = f"{path[:MOST_PATH]}…"
-        record = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "principal": principal, "operation": operation,
-            "path": path, "status": status, "requestId": request_id, "remote": remote,
-        }  # fmt: skip
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = {"time": now, **told, "path": path, "status": status}
         line = json.dumps(record).encode() + b"\n"
         if self._handle < 0 or self._size + len(line) > self._most_bytes:
             self._open(len(line))

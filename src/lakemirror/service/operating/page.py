@@ -52,7 +52,8 @@ svg rect.most { fill: var(--wait); } svg rect.error { fill: var(--bad); }
   tr { display: block; border-bottom: 2px solid var(--line); padding: .5rem 0; }
   td, td.number { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .15rem 0;
     text-align: right; }
-  td::before { content: attr(data-label); color: var(--soft); text-align: left; }
+  td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; }
+  td:has(span:empty) { display: none; }
 }
 """
 

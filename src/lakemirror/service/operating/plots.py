@@ -20,9 +20,9 @@ def day_plots(day: Mapping[str, Any] | None) -> str:
     worst = max(lags, default=0.0)
     total, minutes = sum(errors), day["secondsABin"] / 60
     figures = [
-        _figure(f"Rows a minute, at most {max(rows):,.0f}", _bars(rows, ""), day),
+        _figure(f"Rows a minute, at most {_shown(max(rows))}", _bars(rows, ""), day),
         _figure(
-            f"Seconds from a change file to its apply, at most {worst:,.1f}: "
+            f"Seconds from a change file to its apply, at most {_shown(worst)}: "
             '<span class="key half">half of all within</span> <span class="key most">95 of 100 within</span>',
             _line(most, worst, "most") + _line(half, worst, "half"),
             day,
@@ -33,6 +33,11 @@ def day_plots(day: Mapping[str, Any] | None) -> str:
     else:
         figures.append('<p class="soft">No errors.</p>')
     return f'<h2>The last day</h2>{"".join(figures)}<p class="soft">Each point is {minutes:g} minutes.</p>'
+
+
+def _shown(value: float) -> str:
+    """The greatest value of a plot, which is not 0."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _figure(caption: str, shapes: str, day: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Which files may have rows that a client asks for, by partition values and statistics.
 
-    ["id >= 5", "region = 'eu'"], or a tree of JSON ─▶ Predicate ─▶ may_match(file)
+    ["id >= 5", "region = 'eu'"], or a tree of JSON ─▶ Predicate ─▶ one bool a file
 
 Hints are best effort: what is not understood matches every file. A file is left out only if no row of it can match;
 bounds may be loose, since rows may have been deleted since. Source: Delta Sharing protocol, "SQL Expressions for
@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ _OPERATIONS = {
     "equal": "=", "lessThan": "<", "lessThanOrEqual": "<=", "greaterThan": ">", "greaterThanOrEqual": ">=",
 }  # fmt: skip
 _MOST_DEPTH = 50
+_MOST_COLUMNS = 16  # whose bounds are kept of a version
 _MOST_HINTS, _MOST_TREE = 100, 32_768  # hints, and characters of a tree: each costs time for each file of the table
 
 _COLUMN = r"`?([A-Za-z_]\w*)`?"
@@ -51,67 +52,81 @@ class Bounds:
     may_be_value: bool = True
 
 
-class _File:
-    """The bounds of one file's columns."""
+class FileBounds:
+    """The bounds of all files of a version, column by column, in the order of `Snapshot.files`."""
 
-    def __init__(self, columns: Mapping[str, tuple[str, str]], partitions: frozenset[str], add: Action) -> None:
-        """`columns`: lower-case name to physical name and type; `partitions`: physical names of partition columns."""
-        self._columns, self._partitions, self._add = columns, partitions, add
-        self._statistics = parse_statistics(add)
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._columns = {
+            str(each["name"]).lower(): (
+                str((each.get("metadata") or {}).get(_PHYSICAL, each["name"])),
+                each["type"] if isinstance(each["type"], str) else "",
+            )
+            for each in snapshot.metadata.schema["fields"]
+        }
+        names = snapshot.metadata.partition_columns
+        self._partitions = frozenset(self._columns.get(name.lower(), (name, ""))[0] for name in names)
+        self._known: dict[str, list[Bounds | None]] = {}
 
-    def bounds(self, column: str) -> Bounds | None:
-        """None if nothing is known of the column."""
+    @property
+    def size(self) -> int:
+        """How many bounds are in memory."""
+        return len(self._known) * len(self)
+
+    def __len__(self) -> int:
+        return len(self._snapshot.files)
+
+    def of(self, column: str) -> list[Bounds | None]:
+        """The bounds of a column in each file; None if nothing is known of it."""
         physical, kind = self._columns.get(column.lower(), ("", ""))
         if kind not in _KNOWN_TYPES:
-            return None
-        if physical in self._partitions:
-            text = (self._add.get("partitionValues") or {}).get(physical)
-            if text in (None, ""):
-                return Bounds(may_be_value=False)
-            value = _value(text, kind)
-            return None if value is None else Bounds(value, value, may_be_null=False)
-        told = self._statistics
-        nulls, rows = _at(told, "nullCount", physical), told.get("numRecords")
-        return Bounds(
-            _value(_at(told, "minValues", physical), kind),
-            _after(_value(_at(told, "maxValues", physical), kind)),
-            may_be_null=not (type(nulls) is int and nulls == 0),
-            may_be_value=not (type(nulls) is int and nulls == rows),
-        )
+            return [None] * len(self)
+        found = self._known.get(physical)
+        if found is None:
+            bounds = _partition_bounds if physical in self._partitions else _column_bounds
+            found = [bounds(add, physical, kind) for add in self._snapshot.files.values()]
+            if len(self._known) >= _MOST_COLUMNS:
+                self._known.clear()
+            self._known[physical] = found
+        return found
 
     def kind(self, column: str) -> str:
         """The type of a column; empty if there is none."""
         return self._columns.get(column.lower(), ("", ""))[1]
 
 
-Predicate: TypeAlias = Callable[[_File], bool]
-"""True if a row of the file may fulfil it."""
+def _partition_bounds(add: Action, physical: str, kind: str) -> Bounds | None:
+    text = (add.get("partitionValues") or {}).get(physical)
+    if text in (None, ""):
+        return Bounds(may_be_value=False)
+    value = _value(text, kind)
+    return None if value is None else Bounds(value, value, may_be_null=False)
 
 
-def files_that_may_match(snapshot: Snapshot, hints: Sequence[Any], json_hint: Any) -> Callable[[Action], bool] | None:
-    """Tells of an `add` action whether rows of the file may fulfil all hints; None without usable hints."""
+def _column_bounds(add: Action, physical: str, kind: str) -> Bounds:
+    told = parse_statistics(add)
+    nulls, rows = _at(told, "nullCount", physical), told.get("numRecords")
+    return Bounds(
+        _value(_at(told, "minValues", physical), kind),
+        _after(_value(_at(told, "maxValues", physical), kind)),
+        may_be_null=not (type(nulls) is int and nulls == 0),
+        may_be_value=not (type(nulls) is int and nulls == rows),
+    )
+
+
+Predicate: TypeAlias = Callable[[FileBounds], list[bool]]
+"""For each file: True if one of its rows may fulfil it."""
+
+
+def files_that_may_match(files: FileBounds, hints: Sequence[Any], json_hint: Any) -> list[bool] | None:
+    """For each file: True if one of its rows may fulfil all hints. None without usable hints."""
     found = [
         each for each in (_from_sql(hint) for hint in hints[:_MOST_HINTS] if isinstance(hint, str)) if each is not None
     ]
     tree = _from_json(json_hint)
     if tree is not None:
         found.append(tree)
-    if not found:
-        return None
-    columns = {
-        str(each["name"]).lower(): (
-            str((each.get("metadata") or {}).get(_PHYSICAL, each["name"])),
-            each["type"] if isinstance(each["type"], str) else "",
-        )
-        for each in snapshot.metadata.schema["fields"]
-    }
-    partitions = frozenset(columns.get(name.lower(), (name, ""))[0] for name in snapshot.metadata.partition_columns)
-
-    def may_match(add: Action) -> bool:
-        file = _File(columns, partitions, add)
-        return all(predicate(file) for predicate in found)
-
-    return may_match
+    return _combined(all, found)(files) if found else None
 
 
 def _from_sql(text: str) -> Predicate | None:
@@ -144,8 +159,8 @@ def _node(node: Any, depth: int) -> Predicate | None:
         parts = [_node(child, depth + 1) for child in children]
         known = [part for part in parts if part is not None]
         if operation == "and":
-            return (lambda file: all(part(file) for part in known)) if known else None
-        return (lambda file: any(part(file) for part in known)) if known and len(known) == len(parts) else None
+            return _combined(all, known) if known else None
+        return _combined(any, known) if known and len(known) == len(parts) else None
     if operation == "isNull":
         name = _column_of(children[:1])
         return None if name is None else _null_check(name, is_null=True)
@@ -176,10 +191,13 @@ def _column_of(children: Any) -> str | None:
     return name if children[0].get("op") == "column" and isinstance(name, str) else None
 
 
+def _combined(how: Callable[[Iterable[bool]], bool], parts: Sequence[Predicate]) -> Predicate:
+    return lambda files: [how(each) for each in zip(*(part(files) for part in parts), strict=True)]
+
+
 def _comparison(column: str, operator: str, literal: str | int) -> Predicate:
-    def may_match(file: _File) -> bool:
-        bounds, value = file.bounds(column), _value(literal, file.kind(column))
-        if bounds is None or value is None:
+    def may_match(bounds: Bounds | None, value: Value) -> bool:
+        if bounds is None:
             return True
         if not bounds.may_be_value:
             return False
@@ -189,15 +207,18 @@ def _comparison(column: str, operator: str, literal: str | int) -> Predicate:
             return False
         return not ((operator == ">" and bounds.high == value) or (operator == "<" and bounds.low == value))
 
-    return may_match
+    def predicate(files: FileBounds) -> list[bool]:
+        value = _value(literal, files.kind(column))
+        return [value is None or may_match(bounds, value) for bounds in files.of(column)]
+
+    return predicate
 
 
 def _null_check(column: str, *, is_null: bool) -> Predicate:
-    def may_match(file: _File) -> bool:
-        bounds = file.bounds(column)
+    def may_match(bounds: Bounds | None) -> bool:
         return bounds is None or (bounds.may_be_null if is_null else bounds.may_be_value)
 
-    return may_match
+    return lambda files: list(map(may_match, files.of(column)))
 
 
 def _less(left: Value, right: Value) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,43 +30,43 @@ Link = Callable[[str], str]
 _CUT = secrets.token_hex(16)  # around a path in the JSON of a line; nobody outside knows it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FileLine:
     """One file. `parts`: text, path, text, path …, where paths are relative to the database's folder.
 
-    The last text is without the two braces that end the line.
+    The last text is without the two braces that end the line. Two lines are never equal.
     """
 
     add: Action
     parts: tuple[str, ...]
 
-    @property
+    @cached_property
     def rows(self) -> int | None:
         """How many rows the file has, without deleted ones; None if that is not known."""
         count = record_count(self.add)
         vector = self.add.get("deletionVector") or {}
         return None if count is None else count - int(vector.get("cardinality", 0))
 
-    def text(self, link: Link, expiry: int) -> str:
-        """The line. `expiry`: of its links, in seconds since the epoch."""
+    def line(self, link: Link, expiry: int) -> bytes:
+        """The line as it is sent. `expiry`: of its links, in seconds since the epoch."""
         parts = list(self.parts)
         parts[1::2] = map(link, parts[1::2])
-        parts.append(f',"expirationTimestamp":{expiry * 1000}}}}}')
-        return "".join(parts)
+        parts.append(f',"expirationTimestamp":{expiry * 1000}}}}}\n')
+        return "".join(parts).encode()
 
 
-def head_lines(snapshot: Snapshot, answer_format: str, version: int | None = None) -> list[str]:
+def head_lines(snapshot: Snapshot, answer_format: str, version: int | None = None) -> list[bytes]:
     """The lines of the protocol and the metadata. `version`: told with the metadata if the client asked for one."""
     return [protocol_line(snapshot.protocol, answer_format), metadata_line(snapshot, answer_format, version)]
 
 
-def protocol_line(protocol: Protocol, answer_format: str) -> str:
+def protocol_line(protocol: Protocol, answer_format: str) -> bytes:
     """The line of the protocol."""
     value = {"deltaProtocol": shared_protocol(protocol)} if answer_format == DELTA else {"minReaderVersion": 1}
-    return _text({"protocol": value})
+    return _line({"protocol": value})
 
 
-def metadata_line(snapshot: Snapshot, answer_format: str, version: int | None) -> str:
+def metadata_line(snapshot: Snapshot, answer_format: str, version: int | None) -> bytes:
     """The line of the metadata."""
     own = snapshot.metadata.value
     value: dict[str, Any]
@@ -82,7 +83,7 @@ def metadata_line(snapshot: Snapshot, answer_format: str, version: int | None) -
         }
     sizes = [int(add.get("size") or 0) for add in snapshot.files.values()]
     value |= {"size": sum(sizes), "numFiles": len(sizes)}
-    return _text({"metaData": value | ({} if version is None else {"version": version})})
+    return _line({"metaData": value | ({} if version is None else {"version": version})})
 
 
 def file_line(
@@ -117,17 +118,9 @@ def file_line(
     return FileLine(action, tuple(parts))
 
 
-def snapshot_lines(
-    table: SharedTable, snapshot: Snapshot, answer_format: str, at: tuple[int, int] | None
-) -> Iterator[FileLine]:
-    """The lines of all files of a version."""
-    for add in snapshot.files.values():
-        yield file_line(table, add, "file", answer_format, at)
-
-
-def end_line(expiry: int) -> str:
+def end_line(expiry: int) -> bytes:
     """The last line of an answer, for clients that check that nothing is missing."""
-    return _text({"endStreamAction": {"minUrlExpirationTimestamp": expiry * 1000}})
+    return _line({"endStreamAction": {"minUrlExpirationTimestamp": expiry * 1000}})
 
 
 def _path(table: SharedTable, logged: str, *, is_plain: bool = False) -> str:
@@ -144,6 +137,10 @@ def _cut(path: str) -> str:
 
 def _id(path: str) -> str:
     return hashlib.md5(path.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return f"{_text(value)}\n".encode()
 
 
 def _text(value: Mapping[str, Any]) -> str:

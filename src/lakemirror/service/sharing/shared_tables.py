@@ -9,15 +9,17 @@ the complete name of a table at its dots.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from lakemirror.delta.log_folder import tables_below
+from lakemirror.delta.log_folder import has_log, tables_below
 from lakemirror.mirror.table_log import is_for_late_changes
 from lakemirror.service.interface import Caller, DatabaseEntry, Registry, WorkspaceEntry
 from lakemirror.service.refused import Refused
 from lakemirror.storage import Place
+from lakemirror.storage.place import folders_in
 
 _TABLES = "Tables"
 
@@ -83,12 +85,18 @@ def tables_in(registry: Registry, share: WorkspaceEntry, schema: str) -> list[Sh
 
 def table_named(registry: Registry, share: WorkspaceEntry, schema: str, name: str) -> SharedTable:
     """The table of this name. Refused 404; 400 where two tables share it."""
-    found = [each for each in tables_in(registry, share, schema) if each.name.lower() == name.lower()]
+    found = [
+        each
+        for database in registry.databases(share)
+        if _is_in(schema, database.display_name)
+        for each in tables_at(share, database, _plain(schema)[len(database.display_name) + 1 :], name)
+    ]
     if len(found) > 1:
         found = [each for each in found if each.name == name and each.schema == _dotted(schema)] or found
     if ":" in schema:
         found = [each for each in found if _is_spelled(schema, each)]
     if not found:
+        tables_in(registry, share, schema)  # says if there is no such schema
         raise Refused(404, "TableNotFound", f"There is no table {name[:128]} in schema {schema[:128]}.")
     if len(found) > 1:
         message = (
@@ -96,6 +104,21 @@ def table_named(registry: Registry, share: WorkspaceEntry, schema: str, name: st
         )
         raise Refused(400, "TableAmbiguous", message)
     return found[0]
+
+
+def tables_at(share: WorkspaceEntry, database: DatabaseEntry, inner: str, name: str) -> list[SharedTable]:
+    """The tables of this name in a database, or in its schema `inner`. No other table is looked at, of thousands."""
+    folders = [database.folder / _TABLES]
+    if inner:
+        folders = [each for each in _folders_named(folders[0], _plain(inner)) if not has_log(each)]
+    found = (table for folder in folders for table in _folders_named(folder, _plain(name)) if has_log(table))
+    return [each for folder in found for each in _shared(share, database, folder)]
+
+
+def _folders_named(folder: Place, name: str) -> list[Place]:
+    with contextlib.suppress(OSError):
+        return [each for each in folders_in(folder) if _plain(each.name) == name and each.name[0] not in "_."]
+    return []
 
 
 def _is_spelled(schema: str, table: SharedTable) -> bool:
@@ -118,9 +141,13 @@ def _is_in(schema: str, database: str) -> bool:
 
 
 def _tables_of(share: WorkspaceEntry, database: DatabaseEntry) -> Iterator[SharedTable]:
-    top = database.folder / _TABLES
-    for folder in tables_below(top):
-        parts = PurePosixPath(str(folder).removeprefix(f"{top}/")).parts
-        if 1 <= len(parts) <= 2 and not is_for_late_changes(str(folder)):
-            schema = ".".join([database.display_name, *parts[:-1]])
-            yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))
+    for folder in tables_below(database.folder / _TABLES):
+        yield from _shared(share, database, folder)
+
+
+def _shared(share: WorkspaceEntry, database: DatabaseEntry, folder: Place) -> Iterator[SharedTable]:
+    """The table of this folder; none for a table that is not shared."""
+    parts = PurePosixPath(str(folder).removeprefix(f"{database.folder / _TABLES}/")).parts
+    if 1 <= len(parts) <= 2 and not is_for_late_changes(str(folder)):
+        schema = ".".join([database.display_name, *parts[:-1]])
+        yield SharedTable(share.name, schema, parts[-1], database, "/".join([_TABLES, *parts]))

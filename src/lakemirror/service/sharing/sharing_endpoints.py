@@ -1,6 +1,6 @@
 """The Delta Sharing protocol over HTTP, under `/delta-sharing/`.
 
-path ─▶ operation ─▶ principal ─▶ share, schema, table ─▶ answer
+path ─▶ operation ─▶ principal ─▶ share, schema, table ─▶ answer, in one turn of a thread
 files/<link> ─▶ principal of the link, still allowed ─▶ bytes
 """
 
@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -28,8 +28,9 @@ from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.sharing.file_links import PREFIX, FileLinks
-from lakemirror.service.sharing.ready_answers import ReadyAnswers
-from lakemirror.service.sharing.response_format import HEADER, client_of
+from lakemirror.service.sharing.linked_lines import LinkedLines
+from lakemirror.service.sharing.response_format import HEADER, Client, client_of
+from lakemirror.service.sharing.response_lines import end_line
 from lakemirror.service.sharing.shared_tables import (
     SharedTable,
     readable_shares,
@@ -52,7 +53,6 @@ ROOT = "/delta-sharing"
 _MOST_BODY = 1024**2  # bytes of a query
 _LINES_AT_ONCE = 512
 _MINUTE = 60
-_MOST_KEPT = 2_000  # files of an answer that is kept, some 1.2 MB; and bytes of its question
 _JSON_LINES = "application/x-ndjson; charset=utf-8"
 
 
@@ -64,6 +64,16 @@ class _Asked:
     caller: Caller
     names: tuple[str, ...]
     query: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """An answer in parts. `length`: of all; None where it is not known yet, and a part may take long."""
+
+    answer: Answer
+    first: bytes
+    parts: Iterator[bytes]
+    length: int | None
 
 
 @dataclass
@@ -81,8 +91,7 @@ class Sharing:
     _workers: Workers = field(default_factory=Workers)
     _queries: TableQueries = field(default_factory=TableQueries)
 
-    def __post_init__(self) -> None:
-        self._ready = ReadyAnswers(self._workers)
+    _linked: LinkedLines = field(default_factory=LinkedLines)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer. Refused; LakemirrorError if a table cannot be read."""
@@ -121,64 +130,69 @@ class Sharing:
         return self._page(asked, [_entry(each, share.id) for each in found])
 
     async def _version(self, asked: _Asked) -> web.StreamResponse:
-        table = await self._table(asked)
-        version = await self._workers.run(self._queries.version, table, asked.query.get("startingtimestamp"))
+        def version_of() -> int:
+            return self._queries.version(self._table(asked), asked.query.get("startingtimestamp"))
+
+        version = await self._workers.run(version_of)
         return web.Response(headers={"Delta-Table-Version": str(version), "Cache-Control": "no-store"})
 
     async def _metadata(self, asked: _Asked) -> web.StreamResponse:
-        table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
-        answer = await self._workers.run(self._queries.metadata, table, client, asked.query)
-        tag = f'"{answer.table_id}-{answer.version}-{answer.format}"'
+        made = await self._made(asked, self._queries.metadata, asked.query)
+        tag = f'"{made.answer.table_id}-{made.answer.version}-{made.answer.format}"'
         if asked.request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers={"ETag": tag, **_headers(answer)})
-        return await self._send(asked, table, answer, {"ETag": tag})
+            return web.Response(status=304, headers={"ETag": tag, **_headers(made.answer)})
+        return await self._send(asked.request, made, {"ETag": tag})
 
     async def _query(self, asked: _Asked) -> web.StreamResponse:
-        table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
-        body = await read_body(asked.request, self.limits, _MOST_BODY)
-        answer = await self._workers.run(self._queries.query, table, client, _body(body))
-        return await self._send(asked, table, answer, body=body)
+        wanted = _body(await read_body(asked.request, self.limits, _MOST_BODY))
+        return await self._send(asked.request, await self._made(asked, self._queries.query, wanted))
 
     async def _changes(self, asked: _Asked) -> web.StreamResponse:
-        table, client = await self._table(asked), client_of(asked.request.headers.get(HEADER, ""))
-        return await self._send(
-            asked, table, await self._workers.run(self._queries.changes, table, client, asked.query)
-        )
+        return await self._send(asked.request, await self._made(asked, self._queries.changes, asked.query))
 
-    async def _table(self, asked: _Asked) -> SharedTable:
+    def _table(self, asked: _Asked) -> SharedTable:
         share = share_named(self.registry, asked.caller, asked.names[0])
-        found = await self._workers.run(table_named, self.registry, share, asked.names[1], asked.names[2])
-        notes().workspace, notes().database = share.name, found.database.display_name
-        return found
+        return table_named(self.registry, share, asked.names[1], asked.names[2])
+
+    async def _made(
+        self, asked: _Asked, ask: Callable[[SharedTable, Client, Mapping[str, Any]], Answer], wanted: Mapping[str, Any]
+    ) -> _Sent:
+        """The answer with its first part: what fails, fails before the status is sent. Refused."""
+        client, base_url = client_of(asked.request.headers.get(HEADER, "")), self.base_url(asked.request)
+
+        def make() -> _Sent:
+            table = self._table(asked)
+            answer = ask(table, client, wanted)
+            now = int(time.time())
+            expiry = now - now % _MINUTE + self.links.lifetime
+            workspace = table.database.workspace
+            scope = (base_url, asked.caller.name, (workspace.id if workspace else "", table.database.id))
+            link = self.links.maker(*scope, expiry)
+            known = self._linked.of(list(answer.files), scope, link, expiry) if answer.stays else None
+            files = (file.line(link, expiry) for file in answer.files) if known is None else known
+            lines: Iterable[bytes] = chain(answer.head, files, [end_line(expiry)] if answer.has_end else [])
+            if known is not None:
+                lines = list(lines)
+            parts = _parts(lines)
+            return _Sent(answer, next(parts), parts, sum(map(len, lines)) if isinstance(lines, list) else None)
+
+        return await self._workers.run(make)
 
     async def _send(
-        self,
-        asked: _Asked,
-        table: SharedTable,
-        answer: Answer,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        self, request: web.BaseRequest, made: _Sent, headers: Mapping[str, str] | None = None
     ) -> web.StreamResponse:
-        """Sends the lines in parts, so that a table of any size takes little memory. `body`: of the request."""
-        now = int(time.time())
-        expiry = now - now % _MINUTE + self.links.lifetime
-        workspace = table.database.workspace
-        address = (workspace.id if workspace else "", table.database.id)
-        base_url, name = self.base_url(asked.request), asked.caller.name
-        parts = _parts(answer.text(self.links.maker(base_url, name, address, expiry), expiry))
-        if answer.files is not None and answer.files <= _MOST_KEPT and len(body) <= _MOST_KEPT:
-            question = (name, base_url, table, answer.table_id, answer.version, answer.format, answer.has_end, body)
-            kept = await self._ready.body(question, expiry, lambda: b"".join(parts))
-            return web.Response(body=kept, headers=_headers(answer))
-        first = await self._workers.run(next, parts, b"")  # what fails, fails before the status is sent
-        response = web.StreamResponse(headers={**_headers(answer), **(headers or {})})
-        await response.prepare(asked.request)
+        """Sends an answer in parts, so that a table of any size takes little memory."""
+        response = web.StreamResponse(headers={**_headers(made.answer), **(headers or {})})
+        response.content_length = made.length
+        await response.prepare(request)
         try:
-            while first:
-                await response.write(first)
-                first = await self._workers.run(next, parts, b"")
+            part = made.first
+            while part:
+                await response.write(part)
+                is_ready = made.length is not None
+                part = next(made.parts, b"") if is_ready else await self._workers.run(next, made.parts, b"")
         except (Refused, LakemirrorError, OSError) as failure:
-            _break_off(asked.request, failure)
+            _break_off(request, failure)
         await response.write_eof()
         return response
 
@@ -244,40 +258,38 @@ _ANSWERS: Mapping[str, _Answerer] = {
     "GetTableChanges": Sharing._changes,
 }
 
-_ADDRESSES: tuple[tuple[str, str, str], ...] = (
-    ("GET", "shares", "ListShares"),
-    ("GET", "shares/*", "GetShare"),
-    ("GET", "shares/*/schemas", "ListSchemas"),
-    ("GET", "shares/*/schemas/*/tables", "ListSharedTables"),
-    ("GET", "shares/*/all-tables", "ListAllSharedTables"),
-    ("HEAD", "shares/*/schemas/*/tables/*", "GetTableVersion"),
-    ("GET", "shares/*/schemas/*/tables/*/version", "GetTableVersion"),
-    ("GET", "shares/*/schemas/*/tables/*/metadata", "GetTableMetadata"),
-    ("POST", "shares/*/schemas/*/tables/*/query", "QueryTable"),
-    ("GET", "shares/*/schemas/*/tables/*/changes", "GetTableChanges"),
-)
+_TABLE = ("shares", "schemas", "tables")
+_ADDRESSES: Mapping[tuple[int, tuple[str, ...]], Mapping[str, str]] = {
+    (1, ("shares",)): {"GET": "ListShares"},
+    (2, ("shares",)): {"GET": "GetShare"},
+    (3, ("shares", "schemas")): {"GET": "ListSchemas"},
+    (3, ("shares", "all-tables")): {"GET": "ListAllSharedTables"},
+    (5, _TABLE): {"GET": "ListSharedTables"},
+    (6, _TABLE): {"HEAD": "GetTableVersion"},
+    (7, (*_TABLE, "version")): {"GET": "GetTableVersion"},
+    (7, (*_TABLE, "metadata")): {"GET": "GetTableMetadata"},
+    (7, (*_TABLE, "query")): {"POST": "QueryTable"},
+    (7, (*_TABLE, "changes")): {"GET": "GetTableChanges"},
+}
+"""For how many parts an address has, and every other one of them: the operation of each verb."""
 
 
 def _operation(method: str, parts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The operation at an address, and the names in it. Refused 404, 405."""
-    others = []
-    for verb, address, operation in _ADDRESSES:
-        wanted = address.split("/")
-        pairs = list(zip(wanted, parts, strict=False))
-        if len(wanted) == len(parts) and all(own in ("*", given) for own, given in pairs):
-            if verb == method:
-                return operation, tuple(given for own, given in pairs if own == "*")
-            others.append(verb)
-    if others:
-        raise Refused(405, "OperationNotSupported", f"Use {others[0]}.", {"Allow": ", ".join(others)})
-    raise Refused(404, "ResourceNotFound", "The Delta Sharing protocol has nothing at this address.")
+    found = _ADDRESSES.get((len(parts), parts[::2]))
+    if found is None:
+        raise Refused(404, "ResourceNotFound", "The Delta Sharing protocol has nothing at this address.")
+    if method not in found:
+        verb = next(iter(found))
+        raise Refused(405, "OperationNotSupported", f"Use {verb}.", {"Allow": verb})
+    return found[method], parts[1::2]
 
 
-def _parts(lines: Iterable[str]) -> Iterator[bytes]:
-    """The lines as bytes, many at a time."""
+def _parts(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines, many at a time."""
     following = iter(lines)
     while some := list(islice(following, _LINES_AT_ONCE)):
-        yield "".join(f"{line}\n" for line in some).encode()
+        yield b"".join(some)
 
 
 def _break_off(request: web.BaseRequest, failure: Exception) -> NoReturn:

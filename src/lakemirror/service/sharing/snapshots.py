@@ -14,7 +14,8 @@ from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log, RecentLog, list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.refused import Refused
-from lakemirror.service.sharing.response_lines import FileLine, snapshot_lines
+from lakemirror.service.sharing.file_predicates import FileBounds
+from lakemirror.service.sharing.response_lines import FileLine, file_line, head_lines
 from lakemirror.service.sharing.shared_tables import SharedTable
 from lakemirror.storage import Place
 
@@ -22,11 +23,22 @@ _MOST_TABLES = 256
 _MOST_LINES = 50_000  # of files, some 100 MB
 
 
+@dataclass(frozen=True)
+class VersionLines:
+    """What an answer about one version is made of. `files`: in the order of `bounds`. `stays`: the next question about
+    this version gets the same objects."""
+
+    head: Sequence[bytes]
+    files: Sequence[FileLine]
+    bounds: FileBounds
+    stays: bool
+
+
 @dataclass
 class _Known:
     recent: RecentLog
     snapshot: Snapshot | None = None
-    lines: dict[str, Sequence[FileLine]] = field(default_factory=dict)
+    lines: dict[str, VersionLines] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -71,15 +83,15 @@ class Snapshots:
 
     def lines(
         self, table: SharedTable, snapshot: Snapshot, answer_format: str, at: tuple[int, int] | None
-    ) -> Sequence[FileLine]:
-        """The lines of all files of a snapshot. `at`: version and time, told in each line if given."""
+    ) -> VersionLines:
+        """The lines of a snapshot. `at`: version and time, told in each line if given."""
         known = self._entry(table)
         if at is not None or known.snapshot is not snapshot:
-            return list(snapshot_lines(table, snapshot, answer_format, at))
+            return _lines_of(table, snapshot, answer_format, at, stays=False)
         with known.lock:
             found = known.lines.get(answer_format)
             if found is None:
-                found = list(snapshot_lines(table, snapshot, answer_format, None))
+                found = _lines_of(table, snapshot, answer_format, None, stays=True)
                 if known.snapshot is snapshot:
                     known.lines[answer_format] = found
         self._keep_within_limits()
@@ -97,10 +109,19 @@ class Snapshots:
         with self._lock:
             total = 0
             for known in reversed(self._known.values()):
-                total += sum(len(lines) for lines in known.lines.values()) or _files_read(known.snapshot)
+                kept = list(known.lines.values())
+                total += sum(len(each.files) + each.bounds.size for each in kept) or _files_read(known.snapshot)
                 if total > _MOST_LINES:
                     known.lines = {}
                     known.snapshot = None
+
+
+def _lines_of(
+    table: SharedTable, snapshot: Snapshot, answer_format: str, at: tuple[int, int] | None, *, stays: bool
+) -> VersionLines:
+    head = head_lines(snapshot, answer_format, None if at is None else at[0])
+    files = [file_line(table, add, "file", answer_format, at) for add in snapshot.files.values()]
+    return VersionLines(head, files, FileBounds(snapshot), stays)
 
 
 def _files_read(snapshot: Snapshot | None) -> int:

@@ -6,19 +6,18 @@ parameters ─▶ version(s) ─▶ format ─▶ Answer (lines on demand)
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from lakemirror.delta.commit_times import commit_time, first_version_from, last_version_until
-from lakemirror.delta.log import Snapshot
 from lakemirror.service.refused import Refused
 from lakemirror.service.sharing.file_predicates import files_that_may_match
 from lakemirror.service.sharing.response_format import PARQUET, Client, format_for, format_for_features
-from lakemirror.service.sharing.response_lines import FileLine, Link, end_line, head_lines, metadata_line, protocol_line
+from lakemirror.service.sharing.response_lines import FileLine, head_lines, metadata_line, protocol_line
 from lakemirror.service.sharing.shared_tables import SharedTable
-from lakemirror.service.sharing.snapshots import Snapshots, whole_log
+from lakemirror.service.sharing.snapshots import Snapshots, VersionLines, whole_log
 from lakemirror.service.sharing.table_changes import (
     Span,
     change_lines,
@@ -33,18 +32,19 @@ from lakemirror.service.sharing.table_changes import (
 
 @dataclass(frozen=True)
 class Answer:
-    """The lines of an answer about one version. `text(link, expiry)` makes them.
+    """An answer about one version: lines of protocol and metadata, then of files.
 
-    `table_id`: of the metadata; a table that is dropped and made again has another one. `files`: how many it names;
-    None if that is not known.
+    `has_end`: one more line follows. `table_id`: of the metadata; a table that is dropped and made again has another
+    one. `stays`: `files` is a list, of objects that the next answer about this version has, too.
     """
 
     version: int
     format: str
-    text: Callable[[Link, int], Iterator[str]]
-    has_end: bool = False
+    head: Iterable[bytes]
+    files: Iterable[FileLine]
+    has_end: bool
     table_id: str = ""
-    files: int | None = None
+    stays: bool = False
 
 
 class TableQueries:
@@ -67,9 +67,8 @@ class TableQueries:
         asked = self._asked_version(table, query.get("version"), query.get("timestamp"))
         snapshot = self._snapshots.newest(table) if asked is None else self._snapshots.at(table, asked)
         answer_format = format_for(client, snapshot, table.full_name)
-        lines = head_lines(snapshot, answer_format, asked)
-        answer = _answer(client, snapshot.version, answer_format, lambda link, expiry: iter(lines))
-        return replace(answer, table_id=snapshot.metadata.id)
+        head = head_lines(snapshot, answer_format, asked)
+        return Answer(snapshot.version, answer_format, head, (), client.wants_end, snapshot.metadata.id)
 
     def query(self, table: SharedTable, client: Client, wanted: Mapping[str, Any]) -> Answer:
         """The files of a version, or those that changed data since a version. `wanted`: the request's body. Refused."""
@@ -80,14 +79,11 @@ class TableQueries:
         snapshot = self._snapshots.newest(table) if asked is None else self._snapshots.at(table, asked)
         answer_format = format_for(client, snapshot, table.full_name)
         at = None if asked is None else (asked, _time_of(table, asked))
-        head = head_lines(snapshot, answer_format, asked)
-        files = _chosen(self._snapshots.lines(table, snapshot, answer_format, at), snapshot, wanted)
-
-        def text(link: Link, expiry: int) -> Iterator[str]:
-            return chain(head, (line.text(link, expiry) for line in files))
-
-        answer = _answer(client, snapshot.version, answer_format, text)
-        return replace(answer, table_id=snapshot.metadata.id, files=len(files))
+        lines = self._snapshots.lines(table, snapshot, answer_format, at)
+        return Answer(
+            snapshot.version, answer_format, lines.head, _chosen(lines, wanted), client.wants_end,
+            snapshot.metadata.id, lines.stays,
+        )  # fmt: skip
 
     def changes(self, table: SharedTable, client: Client, query: Mapping[str, str]) -> Answer:
         """The change data feed of a span of versions. `query`: names in lower case. Refused."""
@@ -121,13 +117,12 @@ class TableQueries:
             check_without_vectors(span)
         told = [state.version for state in states] if told_metadata else [states[-1].version]
 
-        def text(link: Link, expiry: int) -> Iterator[str]:
+        def head() -> Iterator[bytes]:
             yield protocol_line(widest.protocol, answer_format)
             for version in told:
                 yield metadata_line(self._snapshots.at(span.table, version), answer_format, version)
-            yield from (line.text(link, expiry) for line in change_lines(span, answer_format))
 
-        return _answer(client, span.first, answer_format, text)
+        return Answer(span.first, answer_format, head(), change_lines(span, answer_format), client.wants_end)
 
     def _span(self, table: SharedTable, first: Any, last: Any, *, feed: bool) -> Span:
         log = whole_log(table)
@@ -151,19 +146,13 @@ class TableQueries:
         return found
 
 
-def _answer(client: Client, version: int, answer_format: str, text: Callable[[Link, int], Iterator[str]]) -> Answer:
-    if not client.wants_end:
-        return Answer(version, answer_format, text)
-    return Answer(version, answer_format, lambda link, expiry: chain(text(link, expiry), [end_line(expiry)]), True)
-
-
-def _chosen(lines: Iterator[FileLine] | Any, snapshot: Snapshot, wanted: Mapping[str, Any]) -> list[FileLine]:
+def _chosen(lines: VersionLines, wanted: Mapping[str, Any]) -> Sequence[FileLine]:
     """The files that may have rows which are asked for, and of these as many as the limit needs."""
     hints = wanted.get("predicateHints")
-    may_match = files_that_may_match(
-        snapshot, hints if isinstance(hints, list) else [], wanted.get("jsonPredicateHints")
+    matching = files_that_may_match(
+        lines.bounds, hints if isinstance(hints, list) else [], wanted.get("jsonPredicateHints")
     )
-    found = [line for line in lines if may_match is None or may_match(line.add)]
+    found = lines.files if matching is None else list(compress(lines.files, matching))
     limit = wanted.get("limitHint")
     if type(limit) is not int or limit < 0:
         return found

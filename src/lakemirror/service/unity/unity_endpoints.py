@@ -5,8 +5,11 @@ catalogs are workspaces, schemas are databases (`shop`, and `shop:crm` for a sch
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +31,7 @@ from lakemirror.service.sharing.shared_tables import (
     SharedTable,
     readable_shares,
     share_named,
+    tables_at,
     tables_in,
     tables_of_share,
 )
@@ -35,7 +39,6 @@ from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
 from lakemirror.service.unity.unity_columns import columns_of
-from lakemirror.storage import Place
 
 log = logging.getLogger("lakemirror")
 
@@ -68,20 +71,19 @@ class Unity:
     limits: Limits
     _workers: Workers = field(default_factory=Workers)
     _snapshots: Snapshots = field(default_factory=Snapshots)
-    _ids: dict[Place, str] = field(default_factory=dict)  # of tables, when they were last looked at
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer. Refused."""
         parts = [decoded(part) for part in raw_path_of(request.raw_path)[len(API) :].split("/") if part]
+        is_for_key = parts == ["temporary-table-credentials"]
+        found = _OPERATIONS.get((parts[0], len(parts))) if parts else None
+        notes().operation = "GenerateTemporaryTableCredential" if is_for_key else found[0] if found else ""
         caller = await self.authenticator.for_sharing(request)
         self.under_way.enter_principals(caller.name, 429)
-        if parts == ["temporary-table-credentials"]:
-            notes().operation = "GenerateTemporaryTableCredential"
+        if is_for_key:
             return await self._credentials(request)
-        found = _OPERATIONS.get((parts[0], len(parts))) if parts else None
         if found is None:
             raise Refused(404, "ResourceNotFound", "The read side of Unity Catalog has nothing at this address.")
-        notes().operation = found[0]
         if request.method != "GET":
             raise Refused(405, "OperationNotSupported", "This catalog is read-only.", {"Allow": "GET"})
         return await found[1](self, _Asked(request, caller, parts[-1], query_of(request.raw_path)))
@@ -115,17 +117,12 @@ class Unity:
         return _json({"tables": [row for row in rows if row], **({"next_page_token": token} if token else {})})
 
     async def _table(self, asked: _Asked) -> web.Response:
-        found: list[SharedTable] = []
-        for catalog in readable_shares(self.registry, asked.caller):
-            if asked.name.lower().startswith(f"{catalog.name.lower()}."):
-                found += await self._workers.run(tables_of_share, self.registry, catalog)
-        found = [each for each in found if _full_name(each).lower() == asked.name.lower()]
+        found = await self._workers.run(self._named, readable_shares(self.registry, asked.caller), asked.name)
         found = [each for each in found if _full_name(each) == asked.name] or found
         if len(found) > 1:
             raise Refused(400, "TableAmbiguous", f"Several tables are named {asked.name[:256]}.")
         if not found:
             raise Refused(404, "TableNotFound", f"There is no table {asked.name[:256]} that you may read.")
-        notes().workspace, notes().database = found[0].share, found[0].database.display_name
         return _json(await self._workers.run(self._row, asked.request, found[0]))
 
     async def _credentials(self, request: web.BaseRequest) -> web.Response:
@@ -140,28 +137,35 @@ class Unity:
         if operation != "READ" or not table_id:
             raise Refused(400, "InvalidRequest", "The body is an object with table_id, and operation READ.")
         table = await self._workers.run(self._with_id, caller, table_id)
-        notes().workspace, notes().database = table.share, table.database.display_name
         folder = "/".join(_place_of(table))
         sas, expiry = self.authenticator.sas_for_folder(caller, folder, secure=request.secure)
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expiry))
+        notes().granted = {"table": _full_name(table), "until": until}
         return _json({"azure_user_delegation_sas": {"sas_token": sas}, "expiration_time": expiry * 1000})
 
     def _with_id(self, caller: Caller, table_id: str) -> SharedTable:
         """The table of this id. Refused 404."""
         catalogs = readable_shares(self.registry, caller)
-        tables = [table for catalog in catalogs for table in tables_of_share(self.registry, catalog)]
-        seen = [each for each in tables if self._ids.get(each.folder) == table_id]
-        found = next((each for each in seen or tables if self._id_of(each) == table_id), None)
-        if found is None:
-            raise Refused(404, "TableNotFound", f"There is no table {table_id[:256]} that you may read.")
-        return found
+        tables = (table for catalog in catalogs for table in tables_of_share(self.registry, catalog))
+        for table in tables:
+            if table_id.startswith(_place_mark(table)):
+                with contextlib.suppress(Refused, LakemirrorError):  # just dropped, or its log cannot be read
+                    if _table_id(table, self._snapshots.newest(table).metadata) == table_id:
+                        return table
+        raise Refused(404, "TableNotFound", f"There is no table {table_id[:256]} that you may read.")
 
-    def _id_of(self, table: SharedTable) -> str:
-        """Empty if the table has just been dropped, or its log cannot be read."""
-        try:
-            self._ids[table.folder] = _table_id(table, self._snapshots.newest(table).metadata)
-        except (Refused, LakemirrorError):
-            self._ids.pop(table.folder, None)
-        return self._ids.get(table.folder, "")
+    def _named(self, catalogs: Sequence[WorkspaceEntry], full_name: str) -> list[SharedTable]:
+        """The tables of this name, in any case. A database's name may have dots, as the table's."""
+        named = []
+        for catalog in catalogs:
+            if full_name.lower().startswith(f"{catalog.name.lower()}."):
+                below = full_name[len(catalog.name) + 1 :]
+                for dot in (place for place, letter in enumerate(below) if letter == "."):
+                    database, _, inner = below[:dot].partition(":")
+                    for each in self.registry.databases(catalog):
+                        if each.display_name.lower() == database.lower():
+                            named += tables_at(catalog, each, inner, below[dot + 1 :])
+        return [each for each in named if _full_name(each).lower() == full_name.lower()]
 
     def _schemas_of(self, catalog: WorkspaceEntry) -> list[dict[str, str]]:
         names = {each.display_name for each in self.registry.databases(catalog)}
@@ -184,9 +188,8 @@ class Unity:
     def _row(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
         """A table. Refused 404 for one that has just been dropped; LakemirrorError where its log cannot be read."""
         metadata = self._snapshots.newest(table).metadata
-        self._ids[table.folder] = table_id = _table_id(table, metadata)
         columns = columns_of(metadata.schema, metadata.partition_columns)
-        more = {"columns": columns, "table_id": table_id, "properties": metadata.configuration}
+        more = {"columns": columns, "table_id": _table_id(table, metadata), "properties": metadata.configuration}
         return {**self._names(request, table), **more}
 
     def _names(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
@@ -249,7 +252,14 @@ def _catalog(workspace: WorkspaceEntry) -> dict[str, str]:
 
 def _table_id(table: SharedTable, metadata: Metadata) -> str:
     """Of the table's place and its Delta log: a table that was made again, and a copy, have others."""
-    return str(uuid.uuid5(uuid.UUID(table.database.id), f"{table.path}/{metadata.id}"))
+    whole = str(uuid.uuid5(uuid.UUID(table.database.id), f"{table.path}/{metadata.id}"))
+    return _place_mark(table) + whole[13:]
+
+
+def _place_mark(table: SharedTable) -> str:
+    """How the ids of tables at this place begin: the table of an id is found without reading the log of another."""
+    mark = hashlib.blake2b(f"{table.database.id}/{table.path}".encode("utf-8", "surrogatepass"), digest_size=6)
+    return f"{mark.hexdigest()[:8]}-{mark.hexdigest()[8:]}"
 
 
 def _place_of(table: SharedTable) -> tuple[str, str, str]:

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.change_handler import Exchanged
 from lakemirror.publisher.capture.envelope import Ended, TableEvents
 from lakemirror.publisher.capture.mariadb.binlog_files import LARGEST, position_of
 from lakemirror.publisher.capture.mariadb.binlog_rows import ROW_EVENTS, CollectedRows
+from lakemirror.publisher.capture.mariadb.compressed_transactions import unpacked
 from lakemirror.publisher.capture.mariadb.logged_statements import effects
 from lakemirror.publisher.capture.mariadb.table_maps import MappedTable, read_table_map
 from lakemirror.publisher.capture.pending_changes import Table
 
 QUERY, ROTATE, XID, TABLE_MAP, HEARTBEAT, XA_PREPARE, GTID, ANONYMOUS = 2, 4, 16, 19, 27, 38, 33, 34
-MARIA_GTID = 162
+PARTIAL_ROWS, PAYLOAD, TAGGED_GTID, MARIA_GTID = 39, 40, 42, 162
 _FORMAT, _INCIDENT, _ARTIFICIAL = 15, 26, 0x20
 _STANDALONE, _PREPARED = 1, 64
-_UNREADABLE = {39: "binlog_row_value_options is PARTIAL_JSON", 40: "binlog_transaction_compression is ON",
-               **dict.fromkeys(range(165, 172), "log_bin_compress is ON")}  # fmt: skip
+_UNREADABLE = dict.fromkeys(range(165, 172), "log_bin_compress is ON")
 
 
 class BinlogReader:
@@ -51,8 +51,9 @@ class BinlogReader:
         self.ended: list[Ended] = []
         self.exchanged: list[Exchanged] = []
 
-    def read(self, event: memoryview) -> None:
-        """Takes in one event. `capture-source-failed`, `capture-not-ready` for one that cannot be read."""
+    def read(self, event: memoryview) -> Iterator[None]:
+        """Takes in one event, or those of a compressed transaction, one at each step. `capture-source-failed`,
+        `capture-not-ready` for one that cannot be read."""
         seconds, kind, self._server, length, behind, flags = struct.unpack_from("<IBIIIH", event)
         body = self._checked(kind, event)
         if kind == ROTATE:
@@ -64,11 +65,21 @@ class BinlogReader:
             raise LakemirrorError("capture-source-failed", "a file of the binary log is longer than 4 GiB")
         self._seconds = seconds or self._seconds
         at = (self._file << 32) + behind
-        if kind in ROW_EVENTS:
+        if kind != PAYLOAD:
+            self._act(kind, body, at, length)
+            yield
+            return
+        for inner, content in unpacked(body):
+            self._act(inner, content, at, length)
+            yield
+
+    def _act(self, kind: int, body: bytes, at: int, length: int) -> None:
+        """Takes in an event that ends at this position."""
+        if kind in ROW_EVENTS or kind == PARTIAL_ROWS:
             self._rows(kind, body)
         elif kind == TABLE_MAP:
             self._map(body)
-        elif kind in (GTID, ANONYMOUS, MARIA_GTID):
+        elif kind in (GTID, ANONYMOUS, TAGGED_GTID, MARIA_GTID):
             self._start(kind, body, at - length)
         elif kind == QUERY:
             self._statement(body, at)
@@ -139,8 +150,9 @@ class BinlogReader:
         table = self._tables.get(number)
         if table is None or self._is_held:
             return
-        if table.missing:
-            self._exchange((table.schema, table.name), f"{table.missing} in the binary log")
+        missing = "binlog_row_value_options is PARTIAL_JSON" if kind == PARTIAL_ROWS else table.missing
+        if missing:
+            self._exchange((table.schema, table.name), f"{missing} in the binary log")
             return
         start = 8 + (struct.unpack_from("<H", body, 8)[0] if kind >= 30 else 0)
         self._touched.add((table.schema, table.name))

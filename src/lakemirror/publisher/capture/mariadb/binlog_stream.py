@@ -89,15 +89,17 @@ class BinlogStream:
         while not self._stopped.is_set():
             size = 0
             for packet in packets.waiting():
-                self._take(reader, packet)
+                for _ in self._read(reader, packet):
+                    if reader.rows.nbytes > 4 * _BATCH:
+                        self._step(_taking(reader, []))
                 size += len(packet)
-                if size > _BATCH or reader.rows.nbytes > 4 * _BATCH:
+                if size > _BATCH:
                     break
             self._step(_taking(reader, []))
 
-    def _take(self, reader: BinlogReader, packet: memoryview) -> None:
+    def _read(self, reader: BinlogReader, packet: memoryview) -> Iterator[None]:
         if packet[0] == _OK:
-            reader.read(packet[1:])
+            yield from reader.read(packet[1:])
         elif packet[0] == _ERROR:
             said = shown(bytes(packet[3:]).decode("utf-8", "replace"), self._options)
             raise LakemirrorError("capture-source-failed", f"the stream of changes ended: {said}")

@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 
+from lakemirror.publisher.capture.mariadb.json_values import json_text
 from lakemirror.publisher.capture.mariadb.logged_types import ColumnType
 
 Reader = Callable[[bytes, int], tuple[str, int]]
@@ -38,9 +39,11 @@ def column_reader(kind: ColumnType, codec: str | None) -> Reader | None:
         return _bits(second + (first > 0))
     if code in (247, 248):
         return _labels(code == 248, first, [label.decode(codec) for label in kind.labels]) if codec else None
-    if code in (15, 253, 254, 252, 255):
-        size = first if code in (252, 255) else 1 + (first > 255)
-        if code == 255 or kind.collation == 63:
+    if code == 245:
+        return _json(first)
+    if code in (15, 253, 254, 252, 255, 242):
+        size = first if code in (252, 255, 242) else 1 + (first > 255)
+        if code in (255, 242) or kind.collation == 63:
             return _bytes(size, first if code == 254 else 0)
         return _text(size, codec) if codec else None
     return None
@@ -176,6 +179,21 @@ def _text(size: int, codec: str) -> Reader:
         return text_of(data[behind:end], codec), end
 
     return read
+
+
+def _json(size: int) -> Reader:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        behind = at + size
+        end = behind + int.from_bytes(data[at:behind], "little")
+        if end > len(data):
+            raise IndexError("the row is cut off")
+        return json_text(data[behind:end], _decimal_text), end
+
+    return read
+
+
+def _decimal_text(precision: int, scale: int, raw: bytes) -> str:
+    return _decimal(precision, scale)(raw, 0)[0]
 
 
 def _bytes(size: int, width: int) -> Reader:

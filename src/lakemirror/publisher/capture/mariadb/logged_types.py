@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DATE, YEAR = 1, 2, 3, 4, 5, 8, 9, 10, 13
 VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
-JSON, DECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
+VECTOR, JSON, DECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 242, 245, 246, 247, 248, 252, 253, 254, 255
 _INTEGERS = {TINY: "tinyint", SHORT: "smallint", INT24: "mediumint", LONG: "int", LONGLONG: "bigint"}
 _TIMES = {TIMESTAMP2: "timestamp", DATETIME2: "datetime", TIME2: "time"}
-_NAMES = {FLOAT: "float", DOUBLE: "double", DATE: "date", YEAR: "year", JSON: "json", GEOMETRY: "geometry"}
+_NAMES = {
+    FLOAT: "float",
+    DOUBLE: "double",
+    DATE: "date",
+    YEAR: "year",
+    JSON: "json",
+    VECTOR: "vector",
+    GEOMETRY: "geometry",
+}
 BINARY = 63
 """The collation of bytes."""
 

@@ -75,7 +75,8 @@ def read_tables(session: MariaSession, options: CaptureOptions) -> tuple[SourceT
     """The tables that the options name, in order of their names; `input-invalid` for a type that is none."""
     only = (database_of(options),) * 2
     columns, keys, cascades = read_columns(session, *only), _grouped(session, _KEYS, only), dict[tuple[str, str], str]()
-    for schema, name, constraint in session.all(_CASCADES, *only):
+    logs_cascades = session.setting("innodb_native_foreign_keys") == "OFF"  # MySQL from 9.6 on
+    for schema, name, constraint in [] if logs_cascades else session.all(_CASCADES, *only):
         cascades.setdefault((schema, name), constraint)
     values, found = value_options(options), []
     for number, (schema, name, kind, engine, rows, parts) in enumerate(session.all(_TABLES, *only), 1):
@@ -97,7 +98,9 @@ def read_columns(session: MariaSession, *only: str) -> Mapping[tuple[str, str], 
         is_generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
         is_nullable = nullable == "YES"
         has_default = not is_nullable or default not in (None, "NULL")
-        column = CatalogColumn(name, CatalogType(kind, full, charset), is_nullable, is_generated, has_default)
+        column = CatalogColumn(
+            name, CatalogType(kind, full, charset, session.is_mariadb), is_nullable, is_generated, has_default
+        )
         found[(schema, table)].append(column)
     return found
 

@@ -19,8 +19,6 @@ _RESTART = "-- then restart the server"
 _DAY = 86_400
 _REFUSED = (
     ("log_bin_compress", "ON", "compressed events cannot be read", "SET GLOBAL log_bin_compress = OFF;"),
-    ("binlog_transaction_compression", "ON", "compressed transactions cannot be read",
-     "SET GLOBAL binlog_transaction_compression = OFF;"),
     ("binlog_row_value_options", "PARTIAL_JSON", "parts of JSON values cannot be read",
      "SET GLOBAL binlog_row_value_options = '';"),
 )  # fmt: skip

@@ -78,6 +78,7 @@ class MariaDbSource(SourceBlock):
     def __enter__(self) -> MariaDbSource:
         self._session = self._open.enter_context(opened(self._options))
         self.kind = self._session.kind
+        self.server = "" if self._session.is_mariadb else self._session.setting("server_uuid") or ""
         self.log = BinlogLog(self._session, self._options)
         return self
 
@@ -101,6 +102,8 @@ class MariaDbSource(SourceBlock):
         if not reached.streaming or reached.oldest is None:
             return self.log.now()
         said = reached.said or {}
+        if said.get("server", self.server) != self.server:
+            raise position_lost("the log is that of another server, as after a failover", reached.streaming)
         start = max(reached.oldest, int(said.get("position") or 0))
         if why := self.log.files.lost(start):
             raise position_lost(why, reached.streaming)

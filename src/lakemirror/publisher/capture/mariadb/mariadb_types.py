@@ -32,8 +32,8 @@ _UNSIGNED = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int3
              "bigint": pa.decimal128(20, 0)}  # fmt: skip
 _SIGNED = {"tinyint": pa.int16(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(),
            "bigint": pa.int64()}  # fmt: skip
-_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}
-_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
+_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"}
+_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
                "geometrycollection", "geomcollection"}  # fmt: skip
 
@@ -45,6 +45,7 @@ class CatalogType:
     name: str
     full: str
     charset: str = ""
+    is_mariadb: bool = True
 
     @property
     def numbers(self) -> tuple[int, int]:
@@ -127,7 +128,10 @@ def _rule(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, C
         width = 4 if kind.name == "inet4" else 16
         load = f"CAST({{}} AS BINARY({width}))"
         return text, load, each(_uuid_text if kind.name == "uuid" else inet_text), "", ""
-    if kind.name in _BYTES - {"vector"}:
+    if kind.name == "vector" and not kind.is_mariadb:
+        warning = "is published as its floats of four bytes, lowest byte first"
+        return pa.binary(), "CAST({} AS BINARY)", cast(pa.binary()), warning, ""
+    if kind.name in _BYTES:
         return pa.binary(), "{}", cast(pa.binary()), "", ""
     if kind.name in _GEOMETRIES:
         return pa.binary(), "{}", cast(pa.binary()), "is published as the database's bytes: SRID, then WKB", ""

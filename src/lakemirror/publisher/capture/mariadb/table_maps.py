@@ -36,6 +36,7 @@ from lakemirror.publisher.capture.mariadb.logged_types import (
     TINY,
     VAR_STRING,
     VARCHAR,
+    VECTOR,
     YEAR,
     ColumnType,
 )
@@ -43,8 +44,8 @@ from lakemirror.publisher.capture.mariadb.logged_types import (
 Meta = tuple[int, tuple[int, int]]
 _RAW = pa.string()
 _NUMERIC = {TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, YEAR, DECIMAL}
-_TEXTUAL = {VARCHAR, BLOB, VAR_STRING, STRING}
-_META_SIZES = {FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, DECIMAL: 2, BLOB: 1, GEOMETRY: 1, JSON: 1, STRING: 2,
+_TEXTUAL = {VARCHAR, BLOB, VAR_STRING, STRING, VECTOR}
+_META_SIZES = {FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, DECIMAL: 2, BLOB: 1, GEOMETRY: 1, JSON: 1, VECTOR: 1, STRING: 2,
                VAR_STRING: 2, ENUM: 2, SET: 2, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, 140: 1, 141: 2}  # fmt: skip
 
 

@@ -29,7 +29,10 @@ _LOGICAL = {
     "time-micros": "io.debezium.time.MicroTime",
     "timestamp-millis": "io.debezium.time.Timestamp",
     "timestamp-micros": "io.debezium.time.MicroTimestamp",
-}
+    "timestamp-nanos": "io.debezium.time.NanoTimestamp",
+    **{f"local-timestamp-{unit}": f"io.debezium.time.{kind}Timestamp"
+       for unit, kind in (("millis", ""), ("micros", "Micro"), ("nanos", "Nano"))},
+}  # fmt: skip
 """What Avro's own types mean in Kafka Connect, where no `connect.name` says it."""
 
 
@@ -111,6 +114,8 @@ def _connect(schema: Any) -> dict[str, Any]:
     if not isinstance(kind, str):
         return {**_connect(kind), **_meaning(schema)}
     found = {"type": schema.get("connect.type") or _TYPES.get(kind, kind), **_meaning(schema)}
+    if found["type"] in ("int32", "int64") and found.get("name", 0) == schema.get("logicalType"):
+        found["type"] = found["name"]  # of an unknown meaning: refused, because its number would be a guess
     if kind == "record":
         found["fields"] = [{**_connect(each["type"]), "field": each["name"]} for each in schema["fields"]]
         found.setdefault("name", schema["name"])

@@ -31,9 +31,9 @@ def debezium_to_landing(
 
     `database`: a folder, or an address as `Landing` takes it; `options`: its other arguments. `name`: of the capture.
     `registry`: of the schemas of messages in Avro.
-    The frames are those of Spark's source `kafka`. What is published, the offsets in the footers of the change files
-    say: a batch that Spark repeats, and a new checkpoint, publish nothing twice. The rows of a batch are brought to the
-    driver: bound them by `maxOffsetsPerTrigger`.
+    The frames are those of Spark's source `kafka`. The footers of the change files have the offsets, so a repeated
+    batch or a new checkpoint publishes nothing twice. A batch is collected to the driver: bound it by
+    `maxOffsetsPerTrigger`.
 
     The function raises the first error of a table after the other tables are published, so that Spark repeats the
     batch: `capture-value`, `capture-taken`, `capture-no-key`, and what publishing raises.

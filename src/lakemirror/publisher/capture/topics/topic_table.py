@@ -66,15 +66,24 @@ class TopicTable:
         self._number, self.offsets = self._read()
 
     def publish(self, messages: Sequence[Message]) -> int:
-        """Publishes what is new of these messages, in their order; returns the number of files."""
-        new = [
-            (split[0], replace(each, value=split[1]))
-            for each in messages
-            if each.offset >= self.offsets.get(each.partition, 0) and (split := self._split(each)) is not None
-        ]
+        """Publishes what is new of these messages, in their order; returns the number of files. An error of a message
+        is raised when those before it are published."""
+        new, failure = [], None
+        for each in messages:
+            if each.offset < self.offsets.get(each.partition, 0):
+                continue
+            try:
+                split = self._split(each)
+            except LakemirrorError as error:
+                failure = error
+                break
+            if split is not None:
+                new.append((split[0], replace(each, value=split[1])))
         files = 0
         for schema, run in groupby(new, lambda pair: pair[0]):
             files += self._publish_run(self._columns[schema], [each for _, each in run])
+        if failure is not None:
+            raise failure
         return files
 
     def again(self) -> None:
@@ -129,6 +138,20 @@ class TopicTable:
         return self._avro
 
     def _publish_run(self, columns: tuple[TopicColumn, ...], messages: list[Message]) -> int:
+        """Publishes messages of one schema; returns the number of files. An error names the message's place."""
+        try:
+            return self._publish_together(columns, messages)
+        except TableError as error:
+            if error.code != "capture-value":
+                raise
+            if len(messages) == 1:
+                has_place = error.message.startswith(f"{self.topic}, ")
+                raise (error if has_place else self._failed(messages[0], error.message, error.hint)) from None
+        new = [each for each in messages if each.offset >= self.offsets.get(each.partition, 0)]
+        middle = len(new) // 2
+        return sum(self._publish_run(columns, part) for part in (new[:middle], new[middle:]) if part)
+
+    def _publish_together(self, columns: tuple[TopicColumn, ...], messages: list[Message]) -> int:
         if self._key is None:
             self._key = self._keys(messages[0])
         events = self._events(messages, columns)
@@ -145,7 +168,7 @@ class TopicTable:
             folded = fold_events(rest, shape)
             if folded.reselect:
                 raise self._failed(
-                    messages[begun + folded.reselect[0]],
+                    messages[begun],
                     "a row has a new key, and values that the database did not send",
                     "Set REPLICA IDENTITY FULL for the table, or Debezium's ReselectColumnsPostProcessor.",
                 )
@@ -244,7 +267,7 @@ class TopicTable:
         hint = "Use Confluent's Avro converter, and the registry that it writes to: --registry URL."
         return self._failed(message, str(error), hint)
 
-    def _failed(self, message: Message, why: str, hint: str) -> TableError:
+    def _failed(self, message: Message, why: str, hint: str | None) -> TableError:
         where = f"{self.topic}, partition {message.partition}, offset {message.offset}"
         return TableError("capture-value", f"{where}: {why}", table=str(self._table.name), hint=hint)
 
