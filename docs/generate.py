@@ -187,7 +187,7 @@ _FAILPOINTS = (  # what they are of, the tests that meet each, their file, what 
     ("a compaction, too", "test_at_the_failpoint_of_a_compaction_at_rest[kill] "
      "test_at_the_failpoint_of_a_compaction_at_rest[error]", _CRASH,
      {"merge.before-commit": failpoints.NAMES["merge.before-commit"]}),
-    ("the key index", "", "tests/unit/engines/test_key_index.py", failpoints.INDEX_NAMES),
+    ("the key index", "", "tests/crash/test_index_kills.py", failpoints.INDEX_NAMES),
 )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
 os.fsync = os.fstat  # type: ignore[assignment] # no test cuts the power (those of tests/power.py record what is synced)
 
+table_state.FIRST_PAUSES = (0.001, 0.001, 0.001)  # a pass tries again at once what failed by a transient error
+
 SMALL = Settings(
     master="local[2]",
     spark=(
@@ -50,16 +52,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass tries again at once what failed by a transient error."""
-    monkeypatch.setattr(table_state, "FIRST_PAUSES", (0.001, 0.001, 0.001))
-
-
-@pytest.fixture(autouse=True)
-def logging_as_at_the_start() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
     """A command that runs in the test's own process says where its log goes: the next test starts without that."""
-    yield
     logger = logging.getLogger("lakemirror")
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)

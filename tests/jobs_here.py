@@ -33,6 +33,7 @@ class JobsHere:
     def run_by_bucket(
         self, _: str, stages: Sequence[Stage], buckets: int, partitions: int, kernel: Any, shared: Any
     ) -> list[Any]:
+        self.stages.append(kernel.__name__)
         parts: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         for kind, stage in enumerate(stages):
             for batch in tasks.blobs([_TASK], dumps((stage.kernel, stage.shared)), [_share(stage)], kind, buckets):

@@ -24,7 +24,7 @@ session = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 session.sparkContext.setLogLevel("OFF")
 table = Landing("shop").table("orders", ["id"])
 table.upsert([{"id": 1}])
-is_local, python_workers._is_local = python_workers._is_local, lambda _: False  # as on a cluster
+was, python_workers.is_local = python_workers.is_local, lambda _: False  # as on a cluster
 
 def sync():
     found = MirroredDatabase("shop", spark=session, engine="spark", spark_from_bytes=1).sync().failed
@@ -35,7 +35,7 @@ def jobs():
 
 first, after = sync(), jobs()
 again, last = sync(), jobs()
-python_workers._is_local = is_local
+python_workers.is_local = was
 python_workers._answers.clear()
 mended = sync()
 print(json.dumps([first, again, after, last, mended, session.sparkContext.pythonExec]))

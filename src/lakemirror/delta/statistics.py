@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
-from lakemirror.delta.long_texts import KEPT, least_and_most, may_be_cut
+from lakemirror.delta.long_texts import KEPT, LONG, least_and_most, may_be_cut
 from lakemirror.delta.schema import Column
 from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
+_SAMPLED = 16  # times so many rows as a dictionary has values: mostly, all values are met in them
 _REMEMBERED = 4096  # texts in the cache: the same files are changed again and again
 _PREFIX = 32  # characters of a string bound, as in Delta Spark
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
@@ -177,6 +178,7 @@ class Tally:
         self._nan: set[str] = set()
         self._zeros: dict[str, set[bool]] = {}  # the zeros found in each column: True for -0.0, False for 0.0
         self._unbounded: set[str] = set()
+        self._dictionaries: dict[str, pa.Array] = {}  # the last one of each column of which all values were met
         self._columns = columns
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -190,7 +192,13 @@ class Tally:
             values = batch.column(held[column.name])
             self.nulls[column.name] += values.null_count
             if isinstance(values, pa.DictionaryArray):
+                dictionary, met = values.dictionary, self._dictionaries.get(column.name)
+                if met is not None and met.equals(dictionary):
+                    _check_places(values.indices, len(dictionary))
+                    continue
                 values = _distinct(values)
+                if len(values) == len(dictionary) and column.type not in _FLOATING and dictionary.nbytes <= LONG:
+                    self._dictionaries[column.name] = dictionary  # of numbers, 0.0 would equal -0.0
             if column.type == "string":
                 values.validate(full=True)  # raises for a string that is not UTF-8
             if values.null_count < len(values):
@@ -302,17 +310,34 @@ class Tally:
 
 
 def _distinct(values: pa.DictionaryArray) -> pa.Array:
-    """The distinct values that occur, without NULL. The dictionary may also hold values that do not occur.
+    """The distinct values that occur, without NULL: the dictionary itself if it holds no others.
 
     ValueError if a row points behind the dictionary.
     """
-    indices, size = values.indices, len(values.dictionary)
+    dictionary, indices, size = values.dictionary, values.indices, len(values.dictionary)
     if size > len(indices):
-        return values.dictionary.take(pc.unique(indices).drop_null())
+        return dictionary.take(pc.unique(indices).drop_null())
+    first = _SAMPLED * size
+    if 2 * first <= len(indices) and _counts(indices.slice(0, first), size).all():
+        _check_places(indices, size)  # a third of the time that counting all rows takes
+        return dictionary
+    counts = _counts(indices, size)
+    return dictionary if counts.all() else dictionary.take(pa.array(np.flatnonzero(counts)))
+
+
+def _counts(indices: pa.Array, size: int) -> np.ndarray:
+    """How many rows point to each value of a dictionary of this size. ValueError as in `_distinct`."""
     counts = np.bincount(np.asarray(indices.drop_null() if indices.null_count else indices), minlength=size)
     if len(counts) > size:
         raise ValueError(f"a row points to value {len(counts) - 1} of a dictionary of {size}")
-    return values.dictionary if counts.all() else values.dictionary.take(pa.array(np.flatnonzero(counts)))
+    return counts
+
+
+def _check_places(indices: pa.Array, size: int) -> None:
+    """ValueError if a row points behind a dictionary of this size, or before it."""
+    for place in pc.min_max(indices).as_py().values():
+        if place is not None and not 0 <= place < size:
+            raise ValueError(f"a row points to value {place} of a dictionary of {size}")
 
 
 def _is_bounded(type_: str) -> bool:

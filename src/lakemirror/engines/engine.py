@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 
-FROM_BYTES = 6 << 30
+FROM_BYTES = 10 << 30
 """If so many decoded bytes wait in all tables, `auto` starts Spark in the background although none was configured."""
 
 FROM_BYTES_WITH_SPARK = 128 << 20
@@ -35,12 +35,12 @@ On a warm session of the same machine, Spark takes up to 1.5 times the CPU of th
 as much for 64 MiB. Up to 32 MiB, its driver does all.
 """
 
-WHILE_STARTING = 256 << 20
-"""Most decoded bytes of a batch while Spark starts, so that much is left for it."""
+WHILE_STARTING = 512 << 20
+"""Most decoded bytes of a batch while Spark starts, so that much is left for it. Each batch looks keys up again."""
 
-_DONE_MEANWHILE = 3
+_DONE_MEANWHILE = 2
 """The local engine does up to one in so many of the bytes that start Spark until Spark is ready. Where less is left,
-Spark's first tasks do not pay: they cost as much CPU time as 1.3 GiB by the local engine on the same machine.
+Spark's first tasks do not pay: they cost as much CPU time as 3 GiB by the local engine on the same machine.
 """
 
 STARTING, READY, COLD = "starting", "ready", "cold"
@@ -246,15 +246,16 @@ class Engines:
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine
         from lakemirror.engines.spark.jobs import spark_errors
-        from lakemirror.spark_session.python_workers import interpreter_for
+        from lakemirror.spark_session.python_workers import interpreter_for, is_local
 
         session = self.session()
         with spark_errors("asking the Python workers"):
             interpreter = interpreter_for(session)
         few = min(SMALL_BYTES, self._settings.spark_from_bytes or SMALL_BYTES)
         engine: Engine = SparkEngine(
-            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter
-        )
+            session, memory=self._settings.memory, few_bytes=few, index=self.index, interpreter=interpreter,
+            keys_here=is_local(session) and few == SMALL_BYTES,
+        )  # fmt: skip
         return engine
 
 

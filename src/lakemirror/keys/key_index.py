@@ -44,6 +44,7 @@ from lakemirror.keys.key_file import KeyFile, Replaced
 from lakemirror.keys.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
+from lakemirror.keys.key_values import comparable, key_codes
 from lakemirror.keys.look_up import Runs
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
@@ -56,6 +57,7 @@ FEWEST_ROWS = 64 * 1024
 
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are wanted, its keys are read instead
+_REPEATED = 64  # rows of a key, on average: a file of inserts with such a "key", which nobody looks up
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
@@ -224,8 +226,12 @@ class KeyIndex:
             ):
                 self._remember_not_worth_it(path)
                 return False
+            first = next(_keys(parquet, add, target))
+            if len(np.unique(key_codes(comparable(first)))) * _REPEATED <= first.num_rows:
+                self._remember_not_worth_it(path)
+                return False
             path.parent.mkdir(parents=True, exist_ok=True)
-            layout = layout_of(next(_keys(parquet, add, target)))
+            layout = layout_of(first)
             while True:
                 try:
                     return self._write(path, identity, rows, layout, parquet, add, target)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from sys import maxsize
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -45,6 +46,7 @@ from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry
 
 ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
+_WHOLE = 16 << 20  # bytes of a file of inserts that is one unit: its parts would be small files, which are merged later
 FEED_PROPERTY = "lakemirror.changeDataFeed"
 
 HIGHEST_ID = "delta.columnMapping.maxColumnId"
@@ -230,7 +232,7 @@ def check_deletes(metadata: Mapping[str, Any], path: str) -> None:
         raise TableError(reason.code, f"{path}: {reason.reason}", table=path)
 
 
-def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
+def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int) -> Iterator[ChangeUnit]:
     """The units of a change file: the file, or runs of its row groups if it has more than `most_rows` rows."""
     whole, footer = whole_unit(item, uri), item.file.footer
     if footer.num_rows <= most_rows or footer.num_row_groups < 2:
@@ -312,7 +314,8 @@ def row_work(
     """What an engine does; None where the batch has no rows. `snapshot`: of a table whose rows stay."""
     if not batch.rows:
         return None
-    units = tuple(unit for item in batch.files for unit in units_of(item, uri))
+    most = [maxsize if batch.append_only and item.file.entry.size <= _WHOLE else ROWS_A_UNIT for item in batch.files]
+    units = tuple(unit for item, rows in zip(batch.files, most, strict=True) for unit in units_of(item, uri, rows))
     default = UPSERT if view.files.metadata.upsert_by_default else INSERT
     options = view.files.metadata.options
     replaces = options is not NO_OPTIONS and options.has_versions

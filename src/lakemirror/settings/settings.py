@@ -177,7 +177,7 @@ class ProcessSettings:  # 14 fields: a field is the one place where a setting is
     spark_from_bytes: int = _setting(
         0,
         "Decoded bytes from which engine auto uses Spark: of a batch where a session, master or Connect address is "
-        "given (0: 128 MiB); else of all that waits, which starts Spark in the background (0: 6 GiB). Below 32 MiB "
+        "given (0: 128 MiB); else of all that waits, which starts Spark in the background (0: 10 GiB). Below 32 MiB "
         "also the least that Spark's tasks do.",
     )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")

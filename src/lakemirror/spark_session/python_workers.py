@@ -75,11 +75,11 @@ def running(session: SparkSession, interpreter: str) -> Iterator[None]:
 
 
 def _decided(session: SparkSession) -> str | SetupError:
-    own = _is_local(session) and session.sparkContext.pythonExec == sys.executable
+    own = is_local(session) and session.sparkContext.pythonExec == sys.executable
     problem = None if own else _problem(session)
     if problem is None:
         return ""
-    if _is_local(session):
+    if is_local(session):
         with running(session, sys.executable):
             if _problem(session) is None:
                 log.info("%s: tasks run on %s instead", problem.message, sys.executable)
@@ -146,5 +146,6 @@ def _asker() -> Any:
     return answer
 
 
-def _is_local(session: SparkSession) -> bool:
+def is_local(session: SparkSession) -> bool:
+    """True if the tasks of a session run in this process's own JVM, on its cores."""
     return not is_remote(session) and _LOCAL.fullmatch(session.sparkContext.master or "") is not None

@@ -28,8 +28,8 @@ LARGE = 64 << 30
         (Preference(waiting=LARGE), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark=STARTING), LARGE, "", "local"),
         (Preference(waiting=LARGE, spark="no Java"), LARGE, "", "local"),
-        (Preference(waiting=FROM_BYTES * 2 // 3 - 1, spark=COLD), FROM_BYTES // 4, "", "local"),
-        (Preference(waiting=FROM_BYTES * 2 // 3, spark=COLD), FROM_BYTES // 4, "", "spark"),
+        (Preference(waiting=FROM_BYTES // 2 - 1, spark=COLD), FROM_BYTES // 4, "", "local"),
+        (Preference(waiting=FROM_BYTES // 2, spark=COLD), FROM_BYTES // 4, "", "spark"),
         (Preference(waiting=LARGE, spark=COLD), FROM_BYTES_WITH_SPARK - 1, "", "local"),
         (Preference(from_bytes=10, waiting=10, spark=COLD), 10, "", "spark"),
         (Preference(waiting=LARGE, spark=READY), FROM_BYTES_WITH_SPARK, "", "spark"),
@@ -54,7 +54,7 @@ def test_the_choice(preference: Preference, size: int, needs: str, engine: str) 
 
 
 def test_the_reason_names_sizes_or_what_needs_spark() -> None:
-    assert choose(Preference(), 3 << 20) == Choice("local", "3.0 MiB wait, Spark is started from 6.0 GiB")
+    assert choose(Preference(), 3 << 20) == Choice("local", "3.0 MiB wait, Spark is started from 10.0 GiB")
     waits = Preference(waiting=4 << 30)
     assert choose(waits._replace(spark=STARTING), 3 << 20).reason.startswith("4.0 GiB wait, and Spark is starting")
     assert choose(waits._replace(spark="no Java"), 1).reason == "4.0 GiB wait, and Spark cannot help: no Java"

@@ -7,11 +7,8 @@ import logging
 import os
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import preloaded
 from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
 from tests.rounds import rounds
 from tests.unit.engines.test_local_engine import KEYS
 
-from lakemirror import failpoints
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys import key_format, key_index, key_layout, look_up, write_keys
@@ -56,6 +51,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 def every_file_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
     monkeypatch.setattr(key_index, "_READ_ALL", 0)
+    monkeypatch.setattr(key_index, "_REPEATED", 1 << 40)
 
 
 @settings(max_examples=rounds(15, 60), deadline=None)
@@ -342,6 +338,16 @@ def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
     assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
 
 
+@pytest.mark.parametrize(("rows", "is_built"), [(10, True), (11, False)])
+def test_inserts_whose_keys_are_none_have_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, is_built: bool
+) -> None:
+    """`rows`: of each key."""
+    monkeypatch.setattr(key_index, "_REPEATED", 11)
+    target, add = with_table(tmp_path, pa.table({"k": ["c", "a", "b"] * rows}))
+    assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target) is is_built
+
+
 def search(add: Action, target: Target, keys: pa.Table, index: KeyIndex | None = None) -> dict[int, np.ndarray]:
     """The rows with these keys, from the index if it answers, else from the data file."""
 
@@ -363,62 +369,6 @@ def test_keys_that_were_spilled_are_looked_up_in_the_index(tmp_path: Path, monke
         monkeypatch.setattr("lakemirror.keys.find_keys.read_footer", lambda *_: pytest.fail("a file is read"))
         rows = find_spilled((add,), target, deletes, each, index)
         assert rows[0].tolist() == list(range(40, 47))
-
-
-def test_several_engines_build_find_and_drop_in_one_folder(tmp_path: Path) -> None:
-    """Other processes build, find and drop the same index all the time; whatever this one finds is right."""
-    target, add = with_table(tmp_path, TABLES["uuid"])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    others = [
-        preloaded.Popen(
-            [sys.executable, "-c", AT_ONCE, str(tmp_path), "6"], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    index, answers = KeyIndex(tmp_path / "keys", 1 << 30), set()
-    while any(other.poll() is None for other in others):
-        for begin in (5, 1700, 4990):
-            rows = found(index, add, target, TABLES["uuid"].slice(begin, 9))
-            assert rows in (None, list(range(begin, begin + 9)))
-            answers.add(rows is None)
-        index.want(add, target)
-    index.wait()
-    assert [other.communicate()[0] for other in others] == ["begins\nright\n"] * 2
-    assert False in answers
-    assert found(index, add, target, TABLES["uuid"].slice(5, 2)) in (None, [5, 6])
-    assert not [each for each in (tmp_path / "keys").glob("*/*") if each.suffix != ".keys"]
-
-
-@pytest.mark.full
-def test_a_kill_at_any_moment_of_a_build_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
-    target, add = with_table(tmp_path, TABLES["uuid"])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for milliseconds in range(0, 400, 20):
-        child = preloaded.Popen(
-            [sys.executable, "-c", AT_ONCE, str(tmp_path), "99"], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(milliseconds / 1000)
-        child.kill()
-        child.wait()
-        index = restarted(tmp_path / "keys")
-        assert found(index, add, target, TABLES["uuid"].slice(5, 2)) in (None, [5, 6])
-        assert index.build(add, target)
-        assert found(index, add, target, TABLES["uuid"].slice(5, 2)) == [5, 6]
-
-
-def test_engines_of_one_process_share_an_index_and_another_engine_may_replace_its_files(tmp_path: Path) -> None:
-    first = KeyIndex.shared(tmp_path / "keys", 1 << 30)
-    assert KeyIndex.shared(tmp_path / "keys", 1 << 29) is first
-    target, add = with_table(tmp_path, TABLES["uuid"])
-    assert first.build(add, target)
-    assert found(first, add, target, TABLES["uuid"].slice(3, 1)) == [3]
-    assert in_a_process(tmp_path).stdout == "[5]\n", "built again, at the same place"
-    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) == [4, 5]
-    (path,) = (tmp_path / "keys").glob("*/*")
-    path.unlink()
-    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) is None, "another engine has dropped it"
 
 
 def test_a_file_that_is_cut_or_fails_while_it_is_read_is_an_error_and_not_the_end(
@@ -543,84 +493,6 @@ def test_a_file_in_the_place_of_an_index_is_not_written_over(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="is no key index"):
         index.build(add, target)
     assert path.read_bytes() == b"somebody's"
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import pyarrow.parquet as pq
-from tests.unit.engines.test_key_index import add_of
-from lakemirror.keys import key_index
-key_index.FEWEST_ROWS = 1
-index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
-target, add, keys = add_of(Path(sys.argv[1]))
-index.build(add, target)
-from lakemirror.keys.wanted_keys import WantedKeys
-print(index.find(add, target, WantedKeys(keys.slice(5, 1))).tolist())
-"""
-
-
-AT_ONCE = """
-import sys
-from pathlib import Path
-from tests.unit.engines.test_key_index import add_of
-from lakemirror.keys import key_index
-from lakemirror.keys.look_up import LATELY_READ
-from lakemirror.keys.wanted_keys import WantedKeys
-key_index.FEWEST_ROWS = 1
-place = Path(sys.argv[1])
-target, add, keys = add_of(place)
-index = key_index.KeyIndex(place / "keys", 1 << 30)
-print("begins", flush=True)
-for turn in range(int(sys.argv[2])):
-    index.build(add, target)
-    for begin in (0, 2000, 4000):
-        rows = index.find(add, target, WantedKeys(keys.slice(begin, 5)))
-        assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
-    if turn % 3 == 0:
-        for path in (place / "keys").glob("*/*.keys"):
-            index._folder.drop(path)
-    if turn % 5 == 0:
-        LATELY_READ.clear()
-print("right")
-"""
-
-
-def add_of(place: Path) -> tuple[Target, dict[str, Any], pa.Table]:
-    """The table of `with_table`, for another process."""
-    keys = pq.ParquetFile(place / "t/a.parquet").read()
-    add = {"path": "a.parquet", "size": 0, "stats": json.dumps({"numRecords": keys.num_rows})}
-    return target_of(place / "t", {"k": keys.schema[0].type}, ("k",)), add, keys
-
-
-def in_a_process(place: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LAKEMIRROR_FAILPOINT": failpoint}
-    return preloaded.run(
-        [sys.executable, "-c", SCRIPT, str(place)], env=environment, capture_output=True, text=True, check=False
-    )
-
-
-BEFORE_RENAME, BEFORE_DROP = failpoints.INDEX_NAMES
-
-
-def test_a_kill_before_the_rename_leaves_no_index(tmp_path: Path) -> None:
-    target, add = with_table(tmp_path, TABLES["uuid"])
-    assert in_a_process(tmp_path, BEFORE_RENAME).returncode == -9
-    assert not list((tmp_path / "keys").glob("*/*.keys")) and list((tmp_path / "keys").glob("*/.building-*"))
-    assert found(KeyIndex(tmp_path / "keys", 1 << 30), add, target, TABLES["uuid"].slice(5, 1)) is None
-    assert in_a_process(tmp_path).stdout == "[5]\n"
-
-
-def test_a_kill_before_an_index_is_dropped_leaves_one_that_is_not_believed(tmp_path: Path) -> None:
-    with_table(tmp_path, TABLES["uuid"])
-    assert in_a_process(tmp_path).stdout == "[5]\n"
-    (path,) = (tmp_path / "keys").glob("*/*")
-    shutil.rmtree(path.parent / "gone", ignore_errors=True)
-    foreign = path.with_name(f"{'0' * 32}.keys")
-    foreign.write_bytes(b"LMKEYS04 of nothing")
-    assert in_a_process(tmp_path, BEFORE_DROP).returncode == -9
-    assert foreign.exists() and path.exists()
-    assert in_a_process(tmp_path).stdout == "[5]\n" and not foreign.exists()
 
 
 def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

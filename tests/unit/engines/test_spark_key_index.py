@@ -144,3 +144,20 @@ def test_the_driver_reads_the_keys_of_changes_and_tasks_their_rows(tmp_path: Pat
         stages.append(jobs.stages)
     first, second = ["write_kept"], ["find_rows", "write_kept"]
     assert stages == [first + second, ["read_keys", *first, "read_keys", *second]]
+
+
+@pytest.mark.parametrize("driver_keys", [None, 0])
+def test_on_one_machine_tasks_write_and_the_driver_does_all_that_keys_need(
+    tmp_path: Path, driver_keys: int | None
+) -> None:
+    """`driver_keys` 0: keys are spilled, as by the local engine; on a cluster tasks would shuffle them."""
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))
+    engine = SparkEngine(Mock(), few_bytes=1, keys_here=True, driver_keys=driver_keys)
+    engine._jobs = jobs = JobsHere()  # type: ignore[assignment]
+    rows: dict[str, int] = {}
+    for number in (1, 2, 3):
+        new = {f"{key:036}": number for key in range(number * ROWS // 2, number * ROWS // 2 + ROWS)}
+        rows.update(new)
+        assert mirror.apply(engine, [changes(tmp_path, number, new)], UPSERT).error is None
+        assert mirror.bag() == Counter(rows.items())
+    assert jobs.stages == ["write_kept"] * 3

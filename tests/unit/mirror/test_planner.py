@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.change_file import ChangeFile, TableFiles
@@ -40,8 +41,24 @@ def test_a_file_of_many_rows_is_several_units() -> None:
     units = list(planner.units_of(BatchFile(file, tuple(file_columns(file.footer))), str, most_rows=25))
     assert [unit.row_groups for unit in units] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     assert [(unit.first_row, unit.rows) for unit in units] == [(begin, 20) for begin in range(0, 100, 20)]
-    (whole,) = planner.units_of(BatchFile(change_file(1, pa.table({"id": [1]})), ()), str)
+    (whole,) = planner.units_of(BatchFile(change_file(1, pa.table({"id": [1]})), ()), str, most_rows=25)
     assert whole.row_groups is None and whole.rows == 1
+
+
+def test_a_file_of_inserts_stays_whole_where_its_parts_would_be_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "ROWS_A_UNIT", 25)
+    file = change_file(1, pa.table({"id": list(range(100))}), row_group_size=10)
+    upserts = change_file(2, pa.table({"id": [1], ROW_MARKER: [4]}))
+
+    def units(*files: ChangeFile) -> int:
+        plan = planned(*files)
+        assert isinstance(plan, ApplyPlan) and plan.row_work is not None
+        return len(plan.row_work.changes)
+
+    assert units(file) == 1
+    assert units(file, upserts) == 6
+    monkeypatch.setattr(planner, "_WHOLE", file.entry.size - 1)
+    assert units(file) == 5
 
 
 def test_a_plan_says_what_the_commit_does() -> None:

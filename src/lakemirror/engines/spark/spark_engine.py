@@ -3,6 +3,7 @@
     few keys     as in `pipeline`: tasks read keys ─▶ fold in this process ─▶ tasks look up ─▶ tasks write
     many keys    tasks: read keys of changes and table ─▶ shuffle by bucket ─▶ tasks: fold, join ─▶ tasks: write
     small work   threads of this process: tasks do only what is large
+    local mode   keys by threads of this process, spilled if they are many: tasks on the same cores gain nothing
 
 Only keys and positions are shuffled, never complete rows. This process receives only small results: actions, row
 numbers, and errors as values. If Spark repeats a task, its files are written twice; only files that a collected result
@@ -81,8 +82,8 @@ class SparkEngine(Pipeline):
 
     `memory`: the bytes that a task may decode at once. `driver_keys`: up to so many bytes of keys are folded in the
     driver, more are shuffled; None: a quarter of `memory`. `few_bytes`: changes, and steps of an apply, of so many
-    bytes are done in the driver. `index`: the driver looks keys up in it before tasks read keys. `interpreter`: as for
-    `Jobs`.
+    bytes are done in the driver. `keys_here`: the driver reads, folds and looks up all keys. `index`: the driver looks
+    keys up in it before tasks read keys. `interpreter`: as for `Jobs`.
     """
 
     name = "spark"
@@ -90,7 +91,7 @@ class SparkEngine(Pipeline):
 
     def __init__(
         self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None,
-        few_bytes: int = SMALL_BYTES, index: KeyIndex | None = None, interpreter: str = "",
+        few_bytes: int = SMALL_BYTES, keys_here: bool = False, index: KeyIndex | None = None, interpreter: str = "",
     ) -> None:  # fmt: skip
         super().__init__(memory, index=index)
         self.session = session
@@ -98,6 +99,7 @@ class SparkEngine(Pipeline):
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys
         self.fold_memory = 16 * max(1, self._driver_keys)  # more keys than estimated are spilled, and then shuffled
         self._few_bytes = few_bytes
+        self._keys_here = keys_here
         self._here = LocalEngine(memory)
 
     @property
@@ -145,7 +147,7 @@ class SparkEngine(Pipeline):
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Tasks make them; threads of this process if the units are small."""
         if kernel is unit_kernels.read_keys:
-            weight = sum(unit.rows for unit in units) * _width_of(shared) // _MORE_KEYS
+            weight = 0 if self._keys_here else sum(unit.rows for unit in units) * _width_of(shared) // _MORE_KEYS
         else:
             weight = sum(map(weight_of, units))
         if weight <= self._few_bytes and self._few_bytes:
@@ -164,9 +166,9 @@ class SparkEngine(Pipeline):
 
     def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
         """Finds the wanted keys: here where few bytes of keys are read, in the other files by tasks."""
-        if wanted.keys.nbytes > _KEYS_BYTES:
+        if wanted.keys.nbytes > _KEYS_BYTES and not self._keys_here:
             raise TooManyKeys
-        here = self._read_here(files, target, wanted)
+        here = {number for number, _ in files} if self._keys_here else self._read_here(files, target, wanted)
         large = [TouchedFile(*file) for file in files if file[0] not in here]
         if self.index is not None:
             for number, add in files:
@@ -196,14 +198,16 @@ class SparkEngine(Pipeline):
         return here
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
-        """Raises TooManyKeys: tasks find them."""
+        """As `find_spilled`, or raises TooManyKeys: tasks find them."""
+        if self._keys_here:
+            return super().search_spilled(candidates, target, deletes)
         raise TooManyKeys
 
     def fold_apart(self, work: RowWork, shared: Shared, *, must: bool = False) -> NetEffect | None:
         """Folds and joins the keys of changes and table in tasks, by buckets of keys, if they are many."""
         target = work.target
         width = _key_width(target) + 9
-        if work.rows * width <= self._driver_keys and not must:
+        if self._keys_here or (work.rows * width <= self._driver_keys and not must):
             return None
         files = [TouchedFile(number, add) for number, add in enumerate(work.candidates)]
         stages = [
