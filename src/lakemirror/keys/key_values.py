@@ -115,7 +115,8 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
         return np.argsort(numbers, kind="stable")
     places = (np.subtract(numbers, low, dtype=np.int64) << bits) | np.arange(len(numbers))
     places.sort()
-    return places & ((1 << bits) - 1)
+    order: np.ndarray = places & ((1 << bits) - 1)
+    return order
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:
