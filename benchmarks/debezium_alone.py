@@ -23,7 +23,8 @@ def follow(into: Path, url: str, tables: Iterable[str]) -> None:
     with psycopg.connect(url, autocommit=True) as connection, into.open("wb") as output:
         log = ChangeLog(connection, SLOT)
         log.make()
-        log.publish([("public", table) for table in tables])
+        followed = [("public", table) for table in tables]
+        log.publish(followed)
 
         def write(groups: list[Group]) -> bool:
             for group in groups:
@@ -31,7 +32,7 @@ def follow(into: Path, url: str, tables: Iterable[str]) -> None:
             output.flush()
             return True
 
-        given = log.properties() | {"provide.transaction.metadata": "false"}
+        given = log.properties(followed) | {"provide.transaction.metadata": "false"}
         stream = DebeziumStream(given, write)
         signal.signal(signal.SIGINT, lambda *_: os._exit(0))
         print("ready", flush=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.executions.execution import Execution
-from lakemirror.executions.execution_log import ExecutionLog, Recording, read_executions
+from lakemirror.executions.execution_log import ExecutionLog, read_executions
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
@@ -112,7 +112,7 @@ class MirroredDatabase:
         self._given: Any = spark
         self.flags = settings
         self._runner: Runner | None = None
-        self._replicators: Mapping[TableName, Replicator] = {}  # of the last pass
+        self._earlier: Scheduler | None = None  # of the last pass
         self._executions: ExecutionLog | None = None  # of all passes
         self._taking = threading.Lock()
         definition = read_definition(self.storage)
@@ -129,40 +129,45 @@ class MirroredDatabase:
         begun = time.monotonic()
         stop = stop or threading.Event()
         with self._taking:  # one pass at a time uses them
-            replicators, self._replicators = self._replicators, {}
-        if not replicators:  # else an earlier pass was here
+            earlier, self._earlier = self._earlier, None
+        if earlier is None:
             require_zone(self.storage)
             self.storage.probe()
-        collected = _Collector(observer)
+        collected = _Collector()
         executions = self._executions = self._executions or ExecutionLog(self.storage, self.settings)
         start_spark = partial(_start_spark, self.settings)
         before = last_status(self.storage)
-        tables = TableStates(Recording(executions, collected), before.tables, self.settings.retry_limit)
+        observers = (executions, collected, *([observer] if observer is not None else ()))
+        tables = TableStates(observers, before.tables, self.settings.retry_limit)
         tables.maintained = executions.maintained
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, spark=self._given, tables=tables, replicators=replicators
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, earlier=earlier
         )
-        readers = DeclaredReaders(self.settings.readers, self.storage.uri, executions.maintained)
+        readers = None
+        if self.settings.readers:
+            readers = DeclaredReaders(self.settings.readers, self.storage.uri, executions.maintained)
+        unmet: list[Warned] = []
         writer = StatusWriter(self.storage, before)
-        writer.setting_warnings = self._setting_warnings
         try:
             self._pass(scheduler, stop)
-            if not stop.is_set():
+            if readers is not None and not stop.is_set():
                 readers.step(scheduler, scheduler.engines.session, again=True)
-            writer.write("Stopped", scheduler, readers)
+                unmet = list(readers.warnings.values())
+            writer.warnings = [*self._setting_warnings, *unmet]
+            writer.write("Stopped", scheduler)
         finally:
             scheduler.stop(PATIENCE if stop.is_set() else None)
         executions.carry_at_end()
-        self._replicators = scheduler.idle()
+        self._earlier = scheduler if scheduler.is_idle and not stop.is_set() else None
         started = scheduler.engines.spark is not self._given
         result = SyncResult(
-            collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)
+            collected.tables, collected.gone, time.monotonic() - begun, started, tuple(self._setting_warnings)
         )
         for name, state in scheduler.states.items():
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         if not stop.is_set():
-            found = [*scheduler.zone.warnings, *readers.warnings.values()]
+            found = [*scheduler.zone.warnings, *unmet]
             result.attention = needing_attention(scheduler.tables.rows(), found)
         return result
 
@@ -353,12 +358,11 @@ def _start_spark(settings: Settings, *, long_lived: bool = False) -> SparkSessio
 
 
 class _Collector:
-    """Adds up the results of a pass, and forwards them."""
+    """Adds up the results of a pass."""
 
-    def __init__(self, observer: Observer | None) -> None:
+    def __init__(self) -> None:
         self.tables: dict[str, TableResult] = {}
         self.gone: list[str] = []
-        self._observer = observer
         self._lock = threading.Lock()
 
     def applied(self, name: TableName, applied: Applied) -> None:
@@ -368,14 +372,9 @@ class _Collector:
             result.files += len(applied.batch.files)
             result.rows += applied.batch.rows
             result.bytes += applied.batch.bytes
-        if self._observer is not None:
-            self._observer.applied(name, applied)
 
     def failed(self, name: TableName, error: LakemirrorError) -> None:
-        if self._observer is not None:
-            self._observer.failed(name, error)
+        """Does nothing: an error that lasts is in the table's state when the pass ends."""
 
     def dropped(self, target: str) -> None:
         self.gone.append(target)
-        if self._observer is not None:
-            self._observer.dropped(target)

@@ -65,7 +65,7 @@ def test_a_file_that_is_replaced_between_its_two_readings(tmp_path: Path, monkey
     database.sync()
     path = put(tmp_path, "t", 2, {"id": [1, 2], "v": ["x", "y"], MARKER: [1, 1]})
 
-    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     look_up, done = pipeline.find_keys, []
 
     def looked_up(*given: Any) -> Any:

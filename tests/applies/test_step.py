@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.landing import declare, folder, put
+from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.engines.local_engine import LocalEngine
@@ -18,6 +19,7 @@ from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.maintenance import compaction
 from lakemirror.mirror import apply
 from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.mirror.table_log import LogCache
 from lakemirror.settings.settings import Settings
@@ -156,3 +158,28 @@ def test_a_resync_ends_an_archiving_that_has_begun(
     MirroredDatabase(tmp_path).sync()
     (table,) = MirroredDatabase(tmp_path).status().tables
     assert done and (table.position, table.waiting_for) == (5, None)
+
+
+def test_a_resync_between_a_commit_and_its_archive_keeps_the_files_that_it_brought_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder's marker is compared with the listed one, and read again only where it differs."""
+    declare(tmp_path, "t", ["id"])
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [number]})
+        MirroredDatabase(tmp_path, settle=0.0).sync()
+    put(tmp_path, "t", 3, {"id": [3]})
+    archive, moved = Replicator.archive, []
+
+    def after_a_resync(self: Replicator, view: View) -> int:
+        if not moved:
+            MirroredDatabase(tmp_path).resync("t")
+            moved.append(archive(self, view))
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replicator, "archive", after_a_resync)
+        MirroredDatabase(tmp_path, settle=0.0).sync()
+    assert moved == [0]
+    MirroredDatabase(tmp_path, settle=0.0).sync()
+    assert sorted(read_table(tmp_path / "Tables/t")["id"].to_pylist()) == [1, 2, 3]

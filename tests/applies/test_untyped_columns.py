@@ -54,7 +54,7 @@ def test_a_key_that_is_null_in_every_row_so_far(
 ) -> None:
     """All rows have one key, NULL. A file that types the column changes nothing of that."""
     if way == "passes":
-        monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+        monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": pa.nulls(3), "v": [1, 2, 3], MARKER: markers(4, 4, 0)})
     assert code(tmp_path, change_data_feed=feed) == ""

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from tests.capture_process import CaptureProcess, follow_and_kill
 from tests.mariadb import LOGGED, MariaDb, connect, execute, numbers
 
+from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
@@ -250,3 +253,37 @@ def lost(captured: Captured, options: CaptureOptions, why: str) -> None:
     with pytest.raises(LakemirrorError, match=why) as raised:
         Capture(Landing(captured.db), options).run(once=True)
     assert raised.value.code == "capture-position-lost"
+
+
+@pytest.mark.full
+def test_a_sum_agrees_at_every_cut(mariadb_server: MariaDb, tmp_path: Path) -> None:
+    """Each transaction moves money from one table to another; the capture is killed meanwhile."""
+    url = mariadb_server.database()
+    execute(url, *(f"create table {name} (id int primary key, amount int not null)" for name in ("ours", "theirs")),
+            f"insert into ours select seq, 0 from {numbers(50)}", "insert into theirs select * from ours")  # fmt: skip
+    captured = CaptureProcess(url, url.rpartition("/")[2], tmp_path / "shop", tmp_path / "log")
+    rng = random.Random(11)
+    captured.start("--cut", "0.2")
+    with connect(url) as connection, connection.cursor() as cursor:
+        for number in range(400):
+            amount = rng.randrange(-9, 10)
+            cursor.execute("begin")
+            for table, given in (("ours", amount), ("theirs", -amount)):
+                cursor.execute(f"update {table} set amount = amount + {given} where id = {rng.randrange(1, 51)}")
+            cursor.execute("commit")
+            if number % 100 == 50:
+                captured.end()
+                captured.start("--cut", "0.2")
+            time.sleep(0.02)
+    captured.end(signal.SIGTERM)
+    captured.finish("--cut", "0.2")
+    cuts = [cut for cut in MirroredDatabase(captured.db, engine="local").cuts() if cut.is_complete]
+    assert len(cuts) > 3, captured.said()
+    for cut in cuts:
+        assert len(cut.versions) == 2
+        sums = []
+        for table in cut.tables:
+            read = QueryBuilder().register("t", DeltaTable(table.path, version=cut.versions[table.name]))
+            found: Any = read.execute("select sum(amount) as s from t").read_all()
+            sums.append(pa.table(found)["s"][0].as_py())
+        assert sum(sums) == 0, (cut.number, sums)

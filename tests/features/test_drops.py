@@ -21,6 +21,7 @@ from tests import preloaded
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.checksum import checksum, checksum_lies
+from lakemirror.delta.deletion_vectors import delete_rows
 from lakemirror.delta.feature_names import features_of, implied, lowest, pure, shown, without
 from lakemirror.delta.log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
@@ -29,7 +30,7 @@ from lakemirror.features.drop import POINTS, drop
 from lakemirror.features.history import clean_since, cut
 from lakemirror.features.log_commit import commit
 from lakemirror.features.plan import Wish, make_plan
-from lakemirror.features.read_back import check_unchanged
+from lakemirror.features.read_back import check_unchanged, live_rows
 from lakemirror.storage.durable import put_new
 
 BASE = {"appendOnly", "invariants"}
@@ -130,6 +131,40 @@ def test_history_is_cut_when_its_time_has_come(tmp_path: Path) -> None:
     assert done.after == "(1, 2)" and min(snapshot(table).log.commits) == 2
     assert foreign.exists()
     others_read(table)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_deleted_rows_go_with_v2_checkpoints(tmp_path: Path, truncate: bool) -> None:
+    """A table that uses both: its rows are written again, and nothing that readers need names a vector any more."""
+    table = listed(
+        tmp_path / "t", {"deletionVectors", "v2Checkpoint"}, set(),
+        **{"delta.checkpointPolicy": "v2", "delta.enableDeletionVectors": "true"},
+    )  # fmt: skip
+    state = snapshot(table)
+    first = next(add for add in state.files.values() if add["path"] == "part-0.parquet")
+    vectors = delete_rows(str(table), {"x": first}, {"x": pa.array([0], pa.int64())})
+    assert delta_commit.commit(str(table), state, vectors)
+    used = snapshot(table)
+    assert live_rows(used) == len(IDS) - 1 and any("deletionVector" in add for add in used.files.values())
+    wish, moment = Wish(("v2Checkpoint", "deletionVectors"), truncate=truncate), datetime.now(timezone.utc)
+    done = drop(table, wish, now=lambda: moment)
+    if truncate:
+        assert done.waiting is not None and drop(table, wish, now=lambda: moment).commits == 0
+        moment = done.waiting
+        done = drop(table, wish, now=lambda: moment)
+    now = snapshot(table)
+    assert done.waiting is None and drop(table, wish, now=lambda: moment).commits == 0
+    assert features_of(now.protocol) == (BASE if truncate else {*BASE, "checkpointProtection"})
+    assert not any("deletionVector" in add for add in now.files.values()) and live_rows(now) == len(IDS) - 1
+    assert now.checkpoint is not None and (now.checkpoint.version, now.checkpoint.kind) == (now.version, "classic")
+    if truncate:
+        assert min(now.log.commits) > used.version
+        deltalake = pytest.importorskip("deltalake")
+        assert sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table().column("id").to_pylist()) == IDS[1:]
+    else:
+        assert int(now.metadata.configuration["delta.requireCheckpointProtectionBeforeVersion"]) <= now.version
+        before = read_snapshot(table, used.version)
+        assert before is not None and before.files == used.files, "older versions stay readable"
 
 
 def test_side_files_go_with_the_checkpoints_that_name_them(tmp_path: Path) -> None:

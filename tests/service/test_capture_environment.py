@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from lakemirror.service.captures.capture_declaration import CaptureDeclaration
+from lakemirror.service.captures.capture_declaration import CaptureDeclaration, declared
 from lakemirror.service.captures.capture_process import command, environment
+from lakemirror.service.refused import Refused
 from lakemirror.storage import connections
 
 SECRETS = {
@@ -48,3 +49,32 @@ def test_those_of_a_store_are_passed_on_to_a_capture_into_it(tmp_path: Path) -> 
         assert "--storage=aws_session_token" in words and not any("given" in each for each in words)
     finally:
         connections.forget_all()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sqlserver://me@h/db?encrypt=true&trustServerCertificate=true",
+        "mysql://me@h/db?ssl_ca=/etc/ca.pem",
+        "mariadb://me@h/db",
+        "postgres://me@h/db",
+    ],
+)
+def test_the_databases_that_a_service_captures(source: str) -> None:
+    words = declared("shop", {"source": source, "tables": ["dbo.*"]}).words()
+    assert words == [f"--from={source}", "--name=shop", "--tables=dbo.*"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sqlserver://me@h/db?trustStore=/etc/x",
+        "sqlserver://me@h/db?accessToken=x",
+        "kafka://h/p.*",
+        "mysql://me@h/db?x=1",
+    ],
+)
+def test_sources_that_a_service_does_not_capture(source: str) -> None:
+    with pytest.raises(Refused, match="source") as refused:
+        declared("shop", {"source": source})
+    assert refused.value.status == 400

@@ -20,12 +20,11 @@ from lakemirror.status.status import (
     EngineProcess,
     TableStatus,
     format_time,
-    parse_time,
     render,
     rewrite_status,
     write_status,
 )
-from lakemirror.status.status_reader import read_status
+from lakemirror.status.status_reader import parse_time, read_status
 from lakemirror.storage import LocalStorage
 
 SYNCED = 1747699344.2389983

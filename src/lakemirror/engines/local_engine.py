@@ -67,9 +67,8 @@ class LocalEngine(Pipeline):
             yield changes
             return
         with self._one_large:
-            inserts = work.append_only or not work.target.key_columns
-            if not inserts and sum(unit.bytes for unit in work.changes) <= self.memory // 3:
-                changes = self.read_changes(work, shared, self.memory // 3)
+            if not work.append_only and work.target.key_columns:
+                changes = self.read_small(work, shared, self.memory // 3)
             yield changes
 
     def read_small(self, work: RowWork, shared: Shared, most_bytes: int) -> HeldChanges | None:
@@ -77,10 +76,6 @@ class LocalEngine(Pipeline):
         inserts = work.append_only or not work.target.key_columns
         if sum(unit.bytes for unit in work.changes) > most_bytes or (inserts and work.rows > ROWS_A_GROUP):
             return None
-        return self.read_changes(work, shared, most_bytes)
-
-    def read_changes(self, work: RowWork, shared: Shared, most_bytes: int) -> HeldChanges | None:
-        """All changes in memory; None if they take more than `most_bytes`."""
         with contextlib.suppress(TooMuch):
             return HeldChanges.read(work, shared, most_bytes, self.each)
         return None

@@ -35,7 +35,6 @@ from lakemirror.executions.telemetry import configured
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.settings.settings import Settings, read_definition, resolve
 from lakemirror.status.status import MONITORING
@@ -69,6 +68,15 @@ class ExecutionLog:
         self._thread: threading.Thread | None = None
         self._said = ""
         self._carried_at = -EVERY
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        self.record(of_apply(name, applied, time.time()))
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        self.record(of_error(name, error, time.time()))
+
+    def dropped(self, target: str) -> None:
+        self.record(of_target(REMOVE, target, time.time()))
 
     def maintained(self, operation: str, target: str, seconds: float, rows: int, text: str = "") -> None:
         """Records work on the Delta table at `target` that changes no row."""
@@ -188,28 +196,6 @@ class ExecutionLog:
         if why.code != self._said:
             log.warning("what happens is not logged in %s: %s; tables go on", EXECUTIONS, why)
         self._said = why.code
-
-
-class Recording:
-    """An observer that records what it is told, and passes it on."""
-
-    def __init__(self, executions: ExecutionLog, observer: Observer | None) -> None:
-        self._executions, self._observer = executions, observer
-
-    def applied(self, name: TableName, applied: Applied) -> None:
-        self._executions.record(of_apply(name, applied, time.time()))
-        if self._observer is not None:
-            self._observer.applied(name, applied)
-
-    def failed(self, name: TableName, error: LakemirrorError) -> None:
-        self._executions.record(of_error(name, error, time.time()))
-        if self._observer is not None:
-            self._observer.failed(name, error)
-
-    def dropped(self, target: str) -> None:
-        self._executions.record(of_target(REMOVE, target, time.time()))
-        if self._observer is not None:
-            self._observer.dropped(target)
 
 
 def spool_folder(storage: Storage, settings: Settings) -> SpoolFolder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.findings import Warned, capped
@@ -109,12 +110,12 @@ class Zone:
 
         Its folder, or the folder of its schema, was not listed, or something else is in its place.
         """
-        paths = [*self.errors, *self.others]
-        located = [_located(path) for path in paths]
-        tables = [parts for parts, depth in located if len(parts) == depth and _is_table_name(parts[-1])]
-        if target in {_name(parts).target(default_schema) for parts in tables}:
+        located = [_located(path) for path in (*self.errors, *self.others)]
+        tables = [at.table for at in located if at.table is not None and not at.below]
+        if any(not name.table.startswith("_") and name.target(default_schema) == target for name in tables):
             return True
-        schemas = [_schema(parts[0]) for parts, _ in located if len(parts) == 1]
+        tops = [path[len(LANDING_ZONE) + 1 :] for path in (*self.errors, *self.others)]
+        schemas = [name.removesuffix(_SCHEMA_SUFFIX) for name in tops if "/" not in name]
         return any(target.startswith(f"Tables/{schema}/") for schema in schemas)
 
 
@@ -184,42 +185,40 @@ def not_files(others: dict[str, str]) -> list[Warned]:
 def _zone(listing: Listing) -> Zone:
     zone = Zone(tables={}, skipped=[])
     for path in sorted(listing.folders):
-        parts, depth = _located(path)
-        below = len(parts) - depth
-        if below == 0:
-            if _is_table_name(parts[-1]):
-                name = _name(parts)
-                zone.tables[name] = TableFolder(name, folders=[path])
+        at = _located(path)
+        folder = zone.tables.get(at.table) if at.table is not None else None
+        if at.table is None:
+            (zone.folders if at.schema else zone.skipped).append(path)
+        elif not at.below:
+            if not at.table.table.startswith("_"):
+                zone.tables[at.table] = TableFolder(at.table, folders=[path])
             elif path != CUTS:
                 zone.skipped.append(path)
-        elif below < 0:
-            (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
-        elif parts[-1].startswith("_") and not (below == 1 and parts[-1] in _OF_THE_SERVICE):
-            folder = _folder(zone, parts, depth)
-            if folder is not None and not _own_folder(parts, depth):
+        elif folder is None:
+            continue
+        elif at.below[-1].startswith("_") and not (len(at.below) == 1 and at.below[0] in _OF_THE_SERVICE):
+            if not at.aside:
                 folder.skipped.append(path)
-        elif not any(part.startswith("_") for part in parts):
-            folder = _folder(zone, parts, depth)
-            if folder is not None:
-                folder.folders.append(path)
+        elif not any(part.startswith("_") for part in at.below):
+            folder.folders.append(path)
     _give_files(zone, listing.files)
     for path, kind in listing.others.items():
-        folder = _folder(zone, *_located(path))
+        at = _located(path)
+        folder = zone.tables.get(at.table) if at.table is not None else None
         (zone.others if folder is None else folder.others)[path] = kind
     for path, error in listing.errors.items():
-        parts, depth = _located(path)
-        folder = _folder(zone, parts, depth)
+        at = _located(path)
+        folder = zone.tables.get(at.table) if at.table is not None else None
         if folder is None:
             zone.errors[path] = error
-        elif not _own_folder(parts, depth):  # what cannot be seen of applied files is not needed to apply others
+        elif not at.aside:  # what cannot be seen of applied files is not needed to apply others
             folder.error = folder.error or error
     return zone
 
 
 def table_of(path: str) -> TableName | None:
     """The table whose folder a folder of the landing zone is, or is in; None above all tables."""
-    parts, depth = _located(path)
-    return _name(parts[:depth]) if len(parts) >= depth else None
+    return _located(path).table
 
 
 def data_stem(name: str) -> str:
@@ -264,46 +263,34 @@ _OF_THE_SERVICE = {PROCESSED, QUARANTINED, "_FilesReadyToDelete"}
 _SCHEMA_SUFFIX = ".schema"
 
 
-def _located(path: str) -> tuple[list[str], int]:
-    """The parts of a path below the landing zone, and how many of them name a table: two in a schema folder, else one.
-
-    A path above all tables has fewer parts.
+class _Located(NamedTuple):
+    """Where a path below the landing zone is. `schema`: of its schema folder, empty where it is in none. `table`: whose
+    folder it is or is in, by its name alone; None for a schema folder. `below`: the parts of the path in there.
     """
-    parts = path[len(LANDING_ZONE) + 1 :].split("/")
-    return parts, 2 if parts[0].endswith(_SCHEMA_SUFFIX) and not parts[0].startswith("_") else 1
+
+    schema: str
+    table: TableName | None
+    below: list[str]
+
+    @property
+    def aside(self) -> str:
+        """The service's own folder of the table that the path is in; empty if it is in none that is read."""
+        return self.below[0] if self.below and self.below[0] in (PROCESSED, QUARANTINED) else ""
 
 
-def _schema(folder: str) -> str:
-    return folder.removesuffix(_SCHEMA_SUFFIX)
-
-
-def _name(parts: list[str]) -> TableName:
-    """The table whose folder has these parts below the landing zone."""
-    return TableName("", parts[0]) if len(parts) == 1 else TableName(_schema(parts[0]), parts[1])
-
-
-def _is_table_name(name: str) -> bool:
-    return not name.startswith("_")
-
-
-def _own_folder(parts: list[str], depth: int) -> str:
-    """The service's own folder of a table that a path is in; empty if it is in none that is read."""
-    return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
+def _located(path: str) -> _Located:
+    first, *parts = path[len(LANDING_ZONE) + 1 :].split("/")
+    if not first.endswith(_SCHEMA_SUFFIX) or first.startswith("_"):
+        return _Located("", TableName("", first), parts)
+    schema = first.removesuffix(_SCHEMA_SUFFIX)
+    return _Located(schema, TableName(schema, parts[0]) if parts else None, parts[1:])
 
 
 def _enter(path: str) -> bool:
     """Which folders are looked into: no `_…` but what the service has set aside of a table, with all below it."""
-    parts, depth = _located(path)
-    if parts[0] == _SCHEMA_SUFFIX:
-        return False
-    return not parts[-1].startswith("_") or bool(_own_folder(parts, depth))
-
-
-def _folder(zone: Zone, parts: list[str], depth: int) -> TableFolder | None:
-    """The table folder that a path is in; None above all tables."""
-    if len(parts) < depth:
-        return None
-    return zone.tables.get(_name(parts[:depth]))
+    if not path.rpartition("/")[2].startswith("_"):
+        return path != f"{LANDING_ZONE}/{_SCHEMA_SUFFIX}"
+    return bool(_located(path).aside)
 
 
 def _give_files(zone: Zone, files: list[Entry]) -> None:
@@ -312,10 +299,9 @@ def _give_files(zone: Zone, files: list[Entry]) -> None:
     for entry in files:
         parent, _, name = entry.path.rpartition("/")
         if parent not in owners:
-            parts, depth = _located(parent)
-            folder = _folder(zone, parts, depth) if parent != LANDING_ZONE else None
-            directly = len(parts) == depth
-            owners[parent] = (folder, _own_folder(parts, depth), directly) if folder is not None else None
+            at = _located(parent)
+            folder = zone.tables.get(at.table) if at.table is not None else None
+            owners[parent] = (folder, at.aside, not at.below) if folder is not None else None
         owner = owners[parent]
         if owner is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.executions.execution_log import ExecutionLog, Recording
+from lakemirror.executions.execution_log import ExecutionLog
 from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
@@ -106,7 +106,7 @@ class Runner:
         self._start_spark = start_spark
         self._given = spark
         self._executions = ExecutionLog(storage, self.settings)
-        self._observer = Recording(self._executions, observer)
+        self._observers = (self._executions, *([observer] if observer is not None else ()))
         self._shared = shared or Shared()
         self._lane = self._shared.queue.add(self._step, looks=1)
         watchable = storage.watchable()
@@ -252,8 +252,8 @@ class Runner:
             self._bringing_down = self._dropping.submit(self._bring_down)
         if not self.has_looked:
             return Again()  # nothing is known of the tables; the first listing is followed by a round
-        if not self._scheduler.at_work and self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
-            self._writer.verification_warnings = self._idle_time.warnings
+        if not self._scheduler.at_work:
+            self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet)
         self._write("Running")
         self._executions.carry_if_due()
         if not self._is_quiet or self._writer.is_late:
@@ -337,7 +337,7 @@ class Runner:
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
-        tables = TableStates(self._observer, before, self.settings.retry_limit)
+        tables = TableStates(self._observers, before, self.settings.retry_limit)
         tables.maintained = self._executions.maintained
         return Scheduler(
             self._storage,
@@ -354,10 +354,9 @@ class Runner:
         return EngineGroup(self._storage, on_change=lambda: self._shared.queue.wake(self._lane, ZONE, STATUS))
 
     def _write(self, status: str) -> None:
-        self._writer.setting_warnings = self._followed.warnings
-        self._writer.write(
-            status, self._scheduler, self._readers, self._followed.error or next(iter(self._errors.values()), None)
-        )
+        of_readers = list(self._readers.warnings.values())
+        self._writer.warnings = [*self._followed.warnings, *self._idle_time.warnings, *of_readers]
+        self._writer.write(status, self._scheduler, self._followed.error or next(iter(self._errors.values()), None))
 
 
 def _table_of(folder: str) -> TableName | None:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,12 +79,13 @@ class Scheduler:
         spark: SparkSession | None = None,
         tables: TableStates | None = None,
         in_queue: InQueue | None = None,
-        replicators: Mapping[TableName, Replicator] | None = None,
+        earlier: Scheduler | None = None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one, or when much waits.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
-        None: a queue of its own. `replicators`: those of an earlier scheduler with the same settings (`idle`).
+        None: a queue of its own. `earlier`: one of the same database and settings that `is_idle`: what its replicators
+        have read is remembered.
         """
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -92,7 +93,7 @@ class Scheduler:
         self.has_events = False  # True where events wake the tables: no listing does it soon
         self._storage = storage
         self._settings = settings
-        self._replicators = dict(replicators or {})
+        self._replicators: dict[TableName, Replicator] = earlier._replicators if earlier is not None else {}
         self._rivals: dict[TableName, TableName] = {}
         self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
         self._touched: dict[TableName, float] = {}  # when an event came last
@@ -100,8 +101,11 @@ class Scheduler:
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
         self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
-        self.engines = Engines(settings, start_spark, spark)
-        self.tables = tables or TableStates(None, (), settings.retry_limit)
+        if earlier is not None and earlier.engines.spark is spark:
+            self.engines: Engines = earlier.engines
+        else:
+            self.engines = Engines(settings, start_spark, spark)
+        self.tables = tables or TableStates((), (), settings.retry_limit)
         self.states = self.tables.by_name
         self._in_queue = in_queue or InQueue(ApplyQueue())
         self._queue, self._group = self._in_queue.queue, self._in_queue.group
@@ -111,7 +115,7 @@ class Scheduler:
         )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
-        if not self._replicators:  # the first pass of this process
+        if earlier is None:  # the first pass of this process
             staging.sweep(storage)
 
     @property
@@ -230,11 +234,12 @@ class Scheduler:
             self._queue.close()
         return ended
 
-    def idle(self) -> Mapping[TableName, Replicator]:
-        """The replicators, for a later scheduler of this process: they remember what they have read. Empty while a step
-        is at work, and where a listing counts for a while: a later pass shall see all that has happened before it.
+    @property
+    def is_idle(self) -> bool:
+        """True if a later scheduler of this process may use what the replicators remember. False while a step is at
+        work, and where a listing counts for a while: a later pass shall see all that has happened before it.
         """
-        return {} if self._lane.active or self._storage.capabilities.looks_last else self._replicators
+        return not self._lane.active and not self._storage.capabilities.looks_last
 
     def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""

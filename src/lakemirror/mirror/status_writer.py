@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -18,7 +18,6 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
@@ -40,8 +39,7 @@ class StatusWriter:
     def __init__(self, storage: Storage, before: monitoring.DatabaseStatus, group: EngineGroup | None = None) -> None:
         """`before`: what an earlier process wrote. `group`: the engines that share the database: each writes the states
         of its tables beside, and the one that leads writes the status of all."""
-        self.setting_warnings: list[Warned] = []
-        self.verification_warnings: list[Warned] = []
+        self.warnings: Sequence[Warned] = ()  # about the database, beside those of its folders and tables
         self.is_late = False  # a change is not written yet
         self._storage = storage
         self._process = EngineProcess.this()
@@ -50,7 +48,7 @@ class StatusWriter:
         self._changed: float | None = None
         self._said = ""
         self._logged: list[Warned] = []
-        self._warnings = before.warnings
+        self._lasting = before.warnings
         self._has_folder = False
         self._missed_since: float | None = None
         self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
@@ -67,14 +65,12 @@ class StatusWriter:
         """The status as it was written last; None before."""
         return self._written
 
-    def write(
-        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
-    ) -> None:
+    def write(self, status: str, scheduler: Scheduler, error: LakemirrorError | None = None) -> None:
         """Never raises. A failed write is repeated next time, and logged once."""
         try:
             if self._group is not None and not self._leads(self._group, scheduler, status):
                 return
-            if self._write(status, scheduler, readers, error):
+            if self._write(status, scheduler, error):
                 self._said = ""
         except Exception as failure:
             why = coded(failure)
@@ -82,9 +78,7 @@ class StatusWriter:
                 log.error("the status cannot be written: %s; tables go on", why)
             self._said = why.code
 
-    def _write(
-        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
-    ) -> bool:
+    def _write(self, status: str, scheduler: Scheduler, error: LakemirrorError | None) -> bool:
         """False where there was nothing to write."""
         partner, warned = read_partner(self._storage, scheduler.zone)
         of_the_zone = [*scheduler.zone.warnings, *([warned] if warned else ()), *scheduler.dropped.warnings]
@@ -94,17 +88,15 @@ class StatusWriter:
         found = (
             *of_the_zone,
             *list(scheduler.tables.warnings.values()),
-            *self.setting_warnings,
-            *self.verification_warnings,
-            *list(readers.warnings.values()),
+            *self.warnings,
         )
-        self._warnings = lasting(self._warnings, found, time.time())
+        self._lasting = lasting(self._lasting, found, time.time())
         now = monitoring.DatabaseStatus(
             status,
             error.code if error else "",
             error.message if error else "",
             self._status_of_all(scheduler.states, scheduler.tables.absent),
-            self._warnings,
+            self._lasting,
             partner,
         )
         moment, is_same = time.monotonic(), now == self._written

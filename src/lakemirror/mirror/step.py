@@ -322,7 +322,9 @@ class Replicator:
         """The folder's marker if it is now that of the table."""
         name = view.files.folder.name
         entry = self._storage.stat(f"{name.folder}/{MARKER}")
-        marker = marker_of(self._storage, name, entry) if entry is not None else None
+        if entry is None or entry == view.files.folder.marker:
+            return entry
+        marker = marker_of(self._storage, name, entry)
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:
@@ -351,7 +353,8 @@ class Replicator:
         before, self._merged_at = self._merged_at or 0, version
         # What attempts left that were not committed (section 9): after the first apply of this process, and later as
         # often as small files are looked at. In a store only then: it takes a listing of the table.
-        if compaction.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._path)):
+        is_due = compaction.is_due(before, version)
+        if is_due or (not self._storage.capabilities.waits and is_first_look(self._path)):
             remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
         if not self._settings.maintenance:
             return 0
@@ -362,7 +365,7 @@ class Replicator:
             return adds
 
         merged, durability = 0, self._rules.durability
-        if compaction.is_due(before, version):
+        if is_due:
             merged = compaction.merge_small_files(
                 self._path, durability=durability, rewrite=rewrite, known=self._log.read
             )
@@ -370,7 +373,7 @@ class Replicator:
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
         for target in self._observer.history_targets:
-            self._tidy_history(target, compaction.is_due(before, version))
+            self._tidy_history(target, is_due)
         return merged
 
     def _tidy_history(self, target: str, is_due: bool) -> None:

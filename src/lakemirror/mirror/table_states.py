@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from lakemirror.errors import LakemirrorError
@@ -25,13 +25,13 @@ log = logging.getLogger("lakemirror")
 class TableStates:
     """The states of the tables of one mirrored database, and the warnings about the database."""
 
-    def __init__(self, observer: Observer | None, before: Iterable[TableStatus], longest: float) -> None:
+    def __init__(self, observers: Sequence[Observer], before: Iterable[TableStatus], longest: float) -> None:
         """`before`: the record that an earlier process left of the tables. `longest`: seconds between two tries."""
         self.by_name: dict[TableName, TableState] = {}
         self.warnings: dict[str, Warned] = {}  # errors that concern no single table
         self.maintained: Maintained = nobody
         self._absent: tuple[TableStatus, ...] | None = ()
-        self._observer = observer
+        self._observers = observers
         self._before = {TableName(row.schema, row.table): row for row in before}
         self._longest = longest
 
@@ -110,12 +110,12 @@ class TableStates:
         self.warnings[code] = Warned(code, message)
 
     def tell(self, what: Callable[[Observer], None]) -> None:
-        """Calls the observer. Its errors, such as a closed terminal, are ignored."""
-        if self._observer is not None:
+        """Calls the observers. Errors of one, such as a closed terminal, are ignored."""
+        for observer in self._observers:
             try:
-                what(self._observer)
+                what(observer)
             except Exception as failure:
-                log.debug("the observer failed: %s", failure)
+                log.debug("an observer failed: %s", failure)
 
     def _log_new_warnings(self, name: TableName, before: TableState, state: TableState) -> None:
         known = {(warned.code, warned.file) for warned in before.warnings}

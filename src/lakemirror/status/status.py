@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import socket
 import threading
 import time
@@ -204,34 +203,21 @@ def stored_bytes(storage: Storage, path: str) -> bytes | None:
 def format_time(seconds: float | None) -> str:
     """UTC as the vendor writes it, with seven digits; `0001-01-01T00:00:00` for an unknown time."""
     if seconds is None or not math.isfinite(seconds):
-        return _NEVER
+        return NEVER
     whole, ticks = divmod(round(seconds * _TICKS), _TICKS)
     try:
-        moment = _EPOCH + timedelta(seconds=whole)
+        moment = EPOCH + timedelta(seconds=whole)
     except OverflowError:
-        return _NEVER
+        return NEVER
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ticks:07}Z"
-
-
-def parse_time(text: Any) -> float | None:
-    """Seconds since the epoch of a time in any ISO form with up to nine digits; None if unknown."""
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
-    if match is None or match[1] == _NEVER:
-        return None
-    try:
-        moment = datetime.fromisoformat(match[1]).replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
-    return (moment - _EPOCH).total_seconds() + float(f"0.{match[2] or 0}")
 
 
 _ROWS_KEPT = 20_000  # tables whose rows are kept as text
 _rows: dict[tuple[str, str, str], tuple[tuple[TableStatus, str], ...]] = {}
 _rows_lock = threading.Lock()
-_NEVER = "0001-01-01T00:00:00"
+NEVER = "0001-01-01T00:00:00"
 _TICKS = 10_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def _tables_text(status: DatabaseStatus) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
@@ -11,15 +13,16 @@ from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.table_options import CURRENT
 from lakemirror.status.status import (
+    EPOCH,
     METRICS,
     MONITORING,
+    NEVER,
     REPLICATOR,
     TABLES,
     DatabaseStatus,
     EngineProcess,
     TableStatus,
     TargetStatus,
-    parse_time,
     stored_bytes,
 )
 from lakemirror.storage import Storage
@@ -128,3 +131,18 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def parse_time(text: Any) -> float | None:
+    """Seconds since the epoch of a time in any ISO form with up to nine digits; None if unknown."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[1] == NEVER:
+        return None
+    try:
+        moment = datetime.fromisoformat(match[1]).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return (moment - EPOCH).total_seconds() + float(f"0.{match[2] or 0}")
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lakemirror.storage.addresses import parse_address
-from lakemirror.storage.local import copy_file, put_file, put_new_file
+from lakemirror.storage.new_files import copy_file, put_file, put_new_file
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.place import Place, storage_errors, storage_unavailable

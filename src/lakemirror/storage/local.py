@@ -1,17 +1,20 @@
 """A mirrored database in a local folder. Links inside it are never followed; only regular files are ever opened.
 
-`put_new_file` and `put_file` make files that appear complete or not at all, here and in `durable.py`.
+    root ─▶ open each part of the path from the folder before it (O_NOFOLLOW) ─▶ the last folder's descriptor, a name
+
+If a path were checked and then opened by name, another process could replace it by a link in between. A path that is
+opened part by part cannot lead out of the root. The root's own path may be a link.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import secrets
-import shutil
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -19,16 +22,46 @@ from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched, not_watched
-from lakemirror.storage.inside import enter, holding_folders, kind_of, not_a_file, open_file, open_folder
-from lakemirror.storage.storage import DISK, Entry, Listing
+from lakemirror.storage.new_files import NEW, put_file, put_new_file
+from lakemirror.storage.storage import DISK, Entry, Listing, kind_of, not_a_file
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o644  # of files that other users read, whatever the umask is
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 MOST_LEVELS = 64  # of folders below the one that is listed
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
+
+
+_MOST_HELD = 16  # folders that one thread holds open
+_Held = OrderedDict[tuple[Path, str], int]
+
+
+class _Holding(threading.local):
+    folders: _Held | None = None
+
+
+_holding = _Holding()
+
+
+@contextlib.contextmanager
+def holding_folders() -> Iterator[None]:
+    """Keeps the folders open that `folder_of` enters in this thread, so that many files in few folders cost one walk
+    for each folder.
+
+    Use it for short work only: a folder that is deleted or replaced meanwhile is still the old one here.
+    """
+    if _holding.folders is not None:
+        yield
+        return
+    held = _holding.folders = OrderedDict()
+    try:
+        yield
+    finally:
+        _holding.folders = None
+        for folder in held.values():
+            os.close(folder)
 
 
 class LocalStorage:
@@ -61,26 +94,22 @@ class LocalStorage:
         return list_by_folder(path, enter, self._list_folder, self._most_levels)
 
     def stat(self, path: str) -> Entry | None:
-        try:
-            with self._folder_of(path) as (folder, name):
-                return _entry(folder, name, path)
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError), folder_of(self.root, path) as (folder, name):
+            return _entry(folder, name, path)
+        return None
 
     def exists(self, path: str) -> bool:
-        try:
-            with self._folder_of(path) as (folder, name):
-                os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        with contextlib.suppress(FileNotFoundError), folder_of(self.root, path) as (folder, name):
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return True
+        return False
 
     def open(self, path: str, listed: Entry | None = None) -> BinaryIO:
-        with self._folder_of(path) as (folder, name):
+        with folder_of(self.root, path) as (folder, name):
             return os.fdopen(open_file(folder, name, path), "rb")
 
     def read(self, path: str, most_bytes: int | None = None, listed: Entry | None = None) -> bytes:
-        with self._folder_of(path) as (folder, name), os.fdopen(open_file(folder, name, path), "rb") as file:
+        with folder_of(self.root, path) as (folder, name), os.fdopen(open_file(folder, name, path), "rb") as file:
             if most_bytes is None:
                 return file.read()
             size = os.fstat(file.fileno()).st_size
@@ -94,12 +123,12 @@ class LocalStorage:
             return data
 
     def write(self, path: str, data: bytes) -> None:
-        with self._folder_of(path, make_below="") as (folder, name):
+        with folder_of(self.root, path, make_below="") as (folder, name):
             _put(folder, name, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
         try:
-            with self._folder_of(path) as (folder, name):
+            with folder_of(self.root, path) as (folder, name):
                 os.stat(name, dir_fd=folder, follow_symlinks=False)
                 _put(folder, name, data)
         except FileNotFoundError:
@@ -107,13 +136,13 @@ class LocalStorage:
         return True
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
-        with self._folder_of(path) as (folder, name):
+        with folder_of(self.root, path) as (folder, name):
             return put_new_file(name, _temporary(), data, durable=durable, folder=folder, mode=_MODE) is not None
 
     def move(self, source: str, target: str) -> None:
-        with self._folder_of(source) as (origin, name):
+        with folder_of(self.root, source) as (origin, name):
             os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
-            with self._folder_of(target, make_below=_above_both(source, target)) as (destination, new_name):
+            with folder_of(self.root, target, make_below=_above_both(source, target)) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
     def free_name(self, path: str, listed: Collection[str]) -> str:
@@ -122,10 +151,10 @@ class LocalStorage:
 
     def move_listed(self, entry: Entry, target: str) -> bool:
         try:
-            with self._folder_of(entry.path) as (origin, name):
+            with folder_of(self.root, entry.path) as (origin, name):
                 if _entry(origin, name, entry.path) != entry:
                     return False
-                with self._folder_of(target, make_below=_above_both(entry.path, target)) as (aside, new_name):
+                with folder_of(self.root, target, make_below=_above_both(entry.path, target)) as (aside, new_name):
                     os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=aside)
                     if _entry(aside, new_name, entry.path) != entry:  # it was replaced in between
                         os.replace(new_name, name, src_dir_fd=aside, dst_dir_fd=origin)
@@ -147,42 +176,27 @@ class LocalStorage:
         return False
 
     def create(self, path: str) -> BinaryIO:
-        with self._folder_of(path, make_below="") as (folder, name):
+        with folder_of(self.root, path, make_below="") as (folder, name):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
-            return os.fdopen(_create(folder, name), "wb")
+            return os.fdopen(os.open(name, NEW, 0o644, dir_fd=folder), "wb")
 
     def touch(self, path: str) -> None:
-        with self._folder_of(path) as (folder, name):
+        with folder_of(self.root, path) as (folder, name):
             os.utime(name, dir_fd=folder, follow_symlinks=False)
 
     def delete(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._folder_of(path) as (folder, name):
+        with contextlib.suppress(FileNotFoundError), folder_of(self.root, path) as (folder, name):
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 _remove_folder(folder, name)
             else:
                 os.unlink(name, dir_fd=folder)
 
-    @contextlib.contextmanager
-    def _folder_of(self, path: str, make_below: str | None = None) -> Iterator[tuple[int, str]]:
-        """As `inside.folder_of`; OSErrors of the block become `storage-unavailable`, but not FileNotFoundError."""
-        folder, name, is_held = -1, "", True
-        try:
-            folder, name, is_held = enter(self.root, path, make_below)
-            yield folder, name
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _unavailable(path, error) from error
-        finally:
-            if not is_held:
-                os.close(folder)
-
     def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
         """Adds the files of one folder to the listing. Returns its folders. FileNotFoundError."""
         below = f"{path}/" if path else ""
         folders = []
-        with self._folder_of(path) as (parent, name):
+        with folder_of(self.root, path) as (parent, name):
             here = open_folder(parent, name, path)
             try:
                 with os.scandir(here) as scan:
@@ -207,6 +221,104 @@ class LocalStorage:
             finally:
                 os.close(here)
         return folders
+
+
+@contextlib.contextmanager
+def folder_of(root: Path, path: str, make_below: str | None = None) -> Iterator[tuple[int, str]]:
+    """The descriptor of the folder that holds `path`, and the path's last part. As `enter`; OSErrors of the block
+    become `storage-unavailable`, but not FileNotFoundError."""
+    folder, name, is_held = -1, "", True
+    try:
+        folder, name, is_held = enter(root, path, make_below)
+        yield folder, name
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unavailable(path, error) from error
+    finally:
+        if not is_held:
+            os.close(folder)
+
+
+def enter(root: Path, path: str, make_below: str | None = None) -> tuple[int, str, bool]:
+    """The descriptor of the folder that holds `path`, the path's last part ("." for the root itself), and whether the
+    folder is held open; else the caller closes it.
+
+    `make_below`: folders that are missing are made, but only below this one ("" for the root). FileNotFoundError;
+    `path-refused` where a part is a link.
+    """
+    *parts, name = path.split("/") if path else ["."]
+    if ".." in (*parts, name) or "" in (*parts, name):
+        raise LakemirrorError("path-refused", f"{path} is not a path inside the database", file=path)
+    held, key = _holding.folders, (root, "/".join(parts))
+    if held is not None and key in held:
+        held.move_to_end(key)  # one that is in use is not the next to be closed
+        return held[key], name, True
+    kept = len(make_below.split("/")) if make_below else 0
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    for depth, part in enumerate(parts):
+        above = at
+        try:
+            at = os.open(part, _FOLDER, dir_fd=above)
+        except OSError as error:
+            shown = "/".join(parts[: depth + 1])
+            at = _made(error, above, part, shown, make=make_below is not None and depth >= kept)
+        finally:
+            os.close(above)
+    if held is not None:
+        held[key] = at
+        if len(held) > _MOST_HELD:
+            os.close(held.popitem(last=False)[1])
+    return at, name, held is not None
+
+
+def _made(error: OSError, folder: int, name: str, path: str, *, make: bool) -> int:
+    """The descriptor of a folder that could not be opened, because it was missing. Raises the error otherwise."""
+    if not make or not isinstance(error, FileNotFoundError):
+        raise _named(error, folder, name, path) from error
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as failure:
+        raise _named(failure, folder, name, path) from failure
+
+
+def open_file(folder: int, name: str, path: str) -> int:
+    """The descriptor of a regular file, for reading; FileNotFoundError, `path-refused`. Never waits."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if not stat.S_ISREG(mode):
+        raise not_a_file(path, kind_of(mode))
+    try:
+        file = os.open(name, _READ, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # it became a link or a FIFO just now
+            raise not_a_file(path, "a link" if error.errno == errno.ELOOP else "a FIFO") from error
+        raise
+    mode = os.fstat(file).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(file)
+        raise not_a_file(path, kind_of(mode))
+    return file
+
+
+def open_folder(folder: int, name: str, path: str) -> int:
+    """The descriptor of a folder that can be listed; FileNotFoundError, `path-refused`."""
+    try:
+        return os.open(name, _LIST, dir_fd=folder)
+    except OSError as error:
+        raise _named(error, folder, name, path) from error
+
+
+def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
+    """The same error, or `path-refused` if a link is in the folder's place."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        with contextlib.suppress(OSError):
+            kind = kind_of(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            if kind == "a link":
+                return not_a_file(path, kind)
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return error
 
 
 def list_by_folder(
@@ -241,97 +353,6 @@ def list_by_folder(
                 message = f"{name} is nested deeper than {most_levels} folders"
                 listing.errors[name] = LakemirrorError("listing-too-large", message, file=name)
     return listing
-
-
-def copy_file(source: str | os.PathLike[str], target: Path) -> None:
-    """Copies a local file within the operating system; the copies share blocks if the file system can."""
-    with Path(source).open("rb") as read, target.open("wb") as write:
-        copied, size = 0, os.fstat(read.fileno()).st_size
-        with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
-            while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
-                copied += some
-        if copied != size:
-            read.seek(0)  # some file systems answer that there is nothing to copy
-            write.seek(0)
-            write.truncate()
-            shutil.copyfileobj(read, write, 1 << 20)
-
-
-def put_file(
-    name: str | Path, temporary: str | Path, data: bytes, *, durable: bool, folder: int | None = None,
-    mode: int | None = None,
-) -> None:  # fmt: skip
-    """Writes a local file atomically; replaces an older one. Parameters as for `put_new_file`."""
-    _write(temporary, data, durable, folder, mode)
-    try:
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        _unlink(temporary, folder)
-        raise
-
-
-def put_new_file(
-    name: str | Path, temporary: str | Path, data: bytes, *, durable: bool, folder: int | None = None,
-    mode: int | None = None,
-) -> os.stat_result | None:  # fmt: skip
-    """Creates a local file atomically. Returns its identity, or None if the name is taken.
-
-    `temporary`: another name in the same folder, which no other file has. `folder`: an open folder, to which the names
-    are relative. `durable`: the content is on disk when this returns; the name is not. `mode`: whatever the umask is.
-    """
-    ours = _write(temporary, data, durable, folder, mode)
-    try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:  # a network file system may answer a link that it made twice
-        with contextlib.suppress(FileNotFoundError):
-            return ours if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), ours) else None
-        return None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        return ours if _rename_new(temporary, name, folder, error) else None
-    finally:
-        _unlink(temporary, folder)
-    return ours
-
-
-def _write(name: str | Path, data: bytes, durable: bool, folder: int | None, mode: int | None) -> os.stat_result:
-    """Writes a new file. Returns its identity. Where it cannot be completed, it is removed."""
-    try:
-        with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-            return os.fstat(file.fileno())
-    except BaseException:
-        _unlink(name, folder)
-        raise
-
-
-def _rename_new(source: str | Path, target: str | Path, folder: int | None, cause: OSError) -> bool:
-    """Renames a file to a name that is free, for file systems without links; False if the name is taken.
-
-    Raises `cause` where the system has no rename that replaces nothing.
-    """
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    at = _AT_FDCWD if folder is None else folder
-    if rename is not None and not rename(at, os.fsencode(source), at, os.fsencode(target), _RENAME_NOREPLACE):
-        return True
-    if rename is None or ctypes.get_errno() != errno.EEXIST:
-        raise cause
-    return False
-
-
-def _unlink(name: str | Path, folder: int | None) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(name, dir_fd=folder)
-
-
-def _create(folder: int, name: str) -> int:
-    return os.open(name, _NEW, 0o644, dir_fd=folder)
 
 
 def _entry(folder: int, name: str, path: str) -> Entry:

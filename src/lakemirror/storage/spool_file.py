@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.inside import enter, folder_of, open_file, open_folder
+from lakemirror.storage.local import enter, folder_of, open_file, open_folder
 
 MOST_BYTES = 64 << 20
 """Of one file; lines beyond it are refused."""

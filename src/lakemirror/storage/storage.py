@@ -5,6 +5,7 @@ All paths are relative to the root of the mirrored database, with `/` between th
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -186,6 +187,26 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes a file or a folder with its content; does nothing if there is none."""
+
+
+_KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a mode means, in words for a message: "a link", "a FIFO"; "a file" for a regular file."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file")
+
+
+def not_a_file(path: str, kind: str) -> LakemirrorError:
+    """The error for something that is never opened."""
+    return LakemirrorError("path-refused", f"{path} is {kind}: it is not opened", file=path)
 
 
 def seconds_since(modified: int, now: float | None = None) -> float:

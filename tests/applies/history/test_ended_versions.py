@@ -209,7 +209,7 @@ def test_a_key_column_that_no_file_has_yet_is_null(
     assert [row[:3] for row in found if row[-1] is None] == [
         (1, None, "y"), (2, 5, "b"), *([(2, None, "b")] if "id" in keys else []),
     ]  # fmt: skip
-    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     assert both(tmp_path / "buckets") == found
 
 

@@ -268,7 +268,7 @@ def test_a_partial_row_takes_the_values_of_the_row_before_it_by_the_sequence(
     tmp_path: Path, batch_files: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fits:
-        monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+        monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     begun(tmp_path, history={"mode": "scd2", "track": ["v", "w"]})
     for number, row in enumerate(STORY, 1):
         put_partial(tmp_path, number, row)

@@ -154,7 +154,7 @@ def test_more_changes_than_fit_into_memory_are_done_by_buckets(tmp_path: Path, m
         return versions(database, "id", "v")
 
     held = both(tmp_path / "held")
-    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     assert both(tmp_path / "buckets") == held and len(held) == 1000
 
 

@@ -55,8 +55,6 @@ HOUSES = [
     )
 ]
 """Tables with as many features as go together, from which pairs are dropped; pairs found in none have their own."""
-CAREFUL = [("v2Checkpoint", "deletionVectors")]
-"""Pairs that are tested every time; of clustering and column mapping, `test_drop_routes.py` takes the second away."""
 CLOSE = [pair for pair in PAIRS if set(pair) <= {*READERS - {"typeWidening-preview"}, "clustering", "rowTracking"}]
 """Pairs that also have a table with nothing else in use."""
 
@@ -67,8 +65,9 @@ def house_of(*features: str) -> tuple[str, ...]:
     return next((house for house in HOUSES if set(features) <= set(house)), features)
 
 
-def cases(pairs: Iterable[tuple[str, str]], fast: Iterable[tuple[str, str]] = ()) -> list[Any]:
-    return [pytest.param(pair, marks=() if pair in fast else pytest.mark.full, id="-".join(pair)) for pair in pairs]
+def cases(pairs: Iterable[tuple[str, str]]) -> list[Any]:
+    """Every pair, in the full run; `tests/features/test_drops.py` has one every time, on a table made without Spark."""
+    return [pytest.param(pair, marks=pytest.mark.full, id="-".join(pair)) for pair in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +198,7 @@ def both_and_history(spark: SparkSession, table: Path, pair: Iterable[str], befo
     others_read(table, before)
 
 
-@pytest.mark.parametrize("pair", cases(CLOSE, fast=CAREFUL))
+@pytest.mark.parametrize("pair", cases(CLOSE))
 def test_two_features_alone_in_a_table(spark: SparkSession, base: Base, tmp_path: Path, pair: tuple[str, str]) -> None:
     table, before = base(pair)
     both(spark, copied(table, tmp_path), pair, before)

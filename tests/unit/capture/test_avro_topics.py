@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from tests.commands import CommandRunner
 from tests.debezium_topics import Topics
-from tests.kafka_server import kafka_broker
 from tests.schema_registries import Registry, running
 from tests.table_rows import table_rows
 
@@ -34,15 +33,6 @@ RECORDED = json.loads(Path(__file__).with_name("recorded_avro.json").read_text(e
 MESSAGES = [tuple(bytes.fromhex(side) for side in pair) for pair in RECORDED["messages"]]
 SECRET = "tulip-of-the-registry"
 numbers = iter(range(10**6))
-
-
-@pytest.fixture(scope="module", params=["mock", pytest.param("broker", marks=pytest.mark.full)])
-def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
-    if request.param == "mock":
-        yield Topics()
-        return
-    with kafka_broker() as servers:
-        yield Topics(servers)
 
 
 @pytest.fixture

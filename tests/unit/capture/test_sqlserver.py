@@ -100,6 +100,18 @@ def test_a_load_and_changes(tmp_path: Path, server: FakeServer) -> None:
     assert not (tmp_path / "Files/LandingZone/_cuts").exists()
 
 
+def test_how_far_a_load_is(tmp_path: Path, server: FakeServer) -> None:
+    server.add("orders", 11, TYPES)
+    for number in range(7):
+        server.commit(("orders", "c", {"id": number, "v": "x", "n": None}))
+    seen: list[tuple[str, int, int | None]] = []
+    Capture(Landing(tmp_path), CaptureOptions(SOURCE), progress=lambda *at: seen.append(at)).run(once=True)
+    assert {name for name, *_ in seen} == {"dbo.orders"} and [rows for _, rows, _ in seen] == sorted(
+        rows for _, rows, _ in seen
+    )
+    assert seen[-1][1] == 7 and all(most is None or most >= rows for _, rows, most in seen)
+
+
 @pytest.mark.parametrize("seed", range(rounds(3, 12)))
 def test_random_changes_through_stops(
     tmp_path: Path, server: FakeServer, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -266,7 +278,7 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
 
     monkeypatch.setattr(change_log, "_LEFT_OUT", {})
     monkeypatch.setattr(change_log, "DebeziumStream", Stream)
-    monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self: {})
+    monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self, tables: {})
     log = change_log.ChangeLog(Answers(), "slot")
     error = log._too_large()
     assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None

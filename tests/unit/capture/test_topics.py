@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from tests.commands import CommandRunner
 from tests.debezium_topics import COLUMNS, Topics, message
-from tests.kafka_server import kafka_broker
 from tests.rounds import rounds
 from tests.table_rows import table_rows
 
@@ -31,15 +29,6 @@ from lakemirror.publisher.capture.topics.topic_table import Message, TopicTable
 pytest.importorskip("confluent_kafka")
 FAST = {"fetch.wait.max.ms": "20"}
 numbers = iter(range(10**6))
-
-
-@pytest.fixture(scope="module", params=["mock", pytest.param("broker", marks=pytest.mark.full)])
-def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
-    if request.param == "mock":
-        yield Topics()
-        return
-    with kafka_broker() as servers:
-        yield Topics(servers)
 
 
 @pytest.fixture

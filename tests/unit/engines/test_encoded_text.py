@@ -84,7 +84,7 @@ def test_a_partition_folder_s_constant(tmp_path: Path, monkeypatch: pytest.Monke
     target = Target(str(tmp_path / "t"), columns, partition_columns=("place",))
     work = RowWork(target, (change,), append_only=True, default_marker=0)
     engine = LocalEngine()
-    monkeypatch.setattr(engine, "read_changes", lambda *_: None)
+    monkeypatch.setattr(engine, "read_small", lambda *_: None)
     (add,) = engine.run(work).adds
     assert add["partitionValues"] == {"place": constant or None}
     assert json.loads(add["stats"])["maxValues"]["few"] == "b"

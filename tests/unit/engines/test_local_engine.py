@@ -77,7 +77,7 @@ def tuned(patch: pytest.MonkeyPatch, way: str) -> LocalEngine:
     worker = LocalEngine(threads=2)
     patch.setattr(work_units, "_LEAST_BYTES", 1)  # several units, although they are small
     if way != "at once":
-        patch.setattr(worker, "read_changes", lambda *_: None)
+        patch.setattr(worker, "read_small", lambda *_: None)
     if way == "spilled":
         patch.setattr(worker, "fold_memory", 64)
     return worker
@@ -141,7 +141,7 @@ def test_keys_of_one_large_unit_are_read_in_parts(tmp_path: Path, monkeypatch: p
         return true(work, each(), scratch, memory)
 
     worker = LocalEngine(8 << 20, threads=2)
-    monkeypatch.setattr(worker, "read_changes", lambda *_: None)
+    monkeypatch.setattr(worker, "read_small", lambda *_: None)
     monkeypatch.setattr(pipeline, "fold_in_passes", noted)
     count = 200_000
     target = target_of(tmp_path / "t", {"id": pa.int64(), "v": pa.int64()}, ("id",))

@@ -48,7 +48,7 @@ def tuned(patch: pytest.MonkeyPatch, way: str, memory: int = DEFAULT) -> Pipelin
         return spark_engine_here(memory=memory, few_bytes=0, driver_keys=0 if way == "buckets" else None)
     worker = LocalEngine(memory, threads=2)
     if way != "at once":
-        patch.setattr(worker, "read_changes", lambda *_: None)
+        patch.setattr(worker, "read_small", lambda *_: None)
     if way == "spilled":
         patch.setattr(worker, "fold_memory", 64)
         patch.setattr(worker, "memory", 8)  # values are in files, too

@@ -26,6 +26,7 @@ from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest
 from lakemirror.mirror.table_log import TableLog, read_table_log
 from lakemirror.mirror.table_state import LastApply, TableState, next_state
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.storage import Entry, LocalStorage
 
 MANIFEST = Manifest("abc", 1, 7, "f", 10, 20, ("id",), 5, 6, 1.5, ("note",))
@@ -253,3 +254,11 @@ def test_only_dropped_tables_are_purged(database: LocalStorage, tmp_path: Path) 
     dropped.purge(7.0)
     assert not table.exists()
     assert all((each / "thesis.txt").exists() for each in foreign)
+
+
+def test_an_observer_that_fails_keeps_no_other_from_being_told() -> None:
+    told: list[str] = []
+    fails: Any = SimpleNamespace(dropped=lambda target: 1 // 0)
+    hears: Any = SimpleNamespace(dropped=told.append)
+    TableStates((fails, hears), (), 60.0).tell(lambda observer: observer.dropped("Tables/t"))
+    assert told == ["Tables/t"]

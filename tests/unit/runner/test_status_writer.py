@@ -59,19 +59,18 @@ class Database:
         self.scheduler: Any = SimpleNamespace(
             zone=Zone({}, []),
             states={ORDERS: TableState()},
-            tables=TableStates(None, [], 0.0),
+            tables=TableStates((), [], 0.0),
             at_work=0,
             dropped=SimpleNamespace(warnings=[]),
         )
         self.writer = StatusWriter(LocalStorage(folder), monitoring.DatabaseStatus("Stopped"))
-        self._readers: Any = SimpleNamespace(warnings={})
 
     def at(self, number: int) -> None:
         self.scheduler.states[ORDERS] = replace(self.scheduler.states[ORDERS], position=number)
 
     def write(self, status: str = "Running") -> int:
         """The position of the table in the status after it was to be written."""
-        self.writer.write(status, self.scheduler, self._readers)
+        self.writer.write(status, self.scheduler)
         written = json.loads((self.folder / monitoring.TABLES).read_text())
         return int(written["tables"][0]["position"])
 
@@ -120,7 +119,7 @@ def test_what_an_earlier_process_left_damaged_is_written_again(
     def a_process(database: Database) -> None:
         database.scheduler.states = dict([(ORDERS, TableState())][:tables])
         database.writer = StatusWriter(storage, last_status(storage))
-        database.writer.write("Stopped", database.scheduler, SimpleNamespace(warnings={}))  # type: ignore[arg-type]
+        database.writer.write("Stopped", database.scheduler)
 
     database = Database(tmp_path)
     a_process(database)

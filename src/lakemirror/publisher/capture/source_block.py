@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.source_needs import Need
 
 _WAIT = 10.0  # seconds: a source may take a moment to see that a capture was killed
 
@@ -25,6 +26,13 @@ class SourceBlock:
 
     def __exit__(self, *failure: object) -> None:
         self._open.close()
+
+
+def require_ready(needs: Iterable[Need]) -> None:
+    """Raises `capture-not-ready` for the first need that is more than advice."""
+    for need in needs:
+        if not need.is_advice:
+            raise LakemirrorError("capture-not-ready", need.what, hint=f"Run in the source: {need.statement}")
 
 
 def wait_until_free(is_free: Callable[[], bool], stop: threading.Event, why: str) -> None:

@@ -21,8 +21,9 @@ from lakemirror.service.rest.rest_answers import invalid
 
 SECRETS = "secrets"  # under ROOT/.lakemirror
 VARIABLE = "LAKEMIRROR_CAPTURE_"
-SCHEMES = ("postgresql", "postgres", "mariadb", "mysql")
-_PARAMETERS = frozenset({"sslmode", "sslrootcert", "connect_timeout", "target_session_attrs"})
+SCHEMES = ("postgresql", "postgres", "mariadb", "mysql", "sqlserver")
+_PARAMETERS = frozenset({"sslmode", "sslrootcert", "connect_timeout", "target_session_attrs", "ssl_ca", "encrypt",
+                         "trustServerCertificate", "hostNameInCertificate", "applicationIntent"})  # fmt: skip
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(VARIABLE + "[A-Z0-9_]{1,60}")

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 
 from lakemirror.publisher.capture.mariadb.json_values import json_text
 from lakemirror.publisher.capture.mariadb.logged_types import ColumnType
@@ -40,12 +41,12 @@ def column_reader(kind: ColumnType, codec: str | None) -> Reader | None:
     if code in (247, 248):
         return _labels(code == 248, first, [label.decode(codec) for label in kind.labels]) if codec else None
     if code == 245:
-        return _json(first)
+        return _sized(first, _json)
     if code in (15, 253, 254, 252, 255, 242):
         size = first if code in (252, 255, 242) else 1 + (first > 255)
         if code in (255, 242) or kind.collation == 63:
-            return _bytes(size, first if code == 254 else 0)
-        return _text(size, codec) if codec else None
+            return _sized(size, _base64(first if code == 254 else 0))
+        return _sized(size, partial(text_of, codec=codec)) if codec else None
     return None
 
 
@@ -170,43 +171,26 @@ def _labels(is_set: bool, size: int, labels: list[str]) -> Reader:
     return read
 
 
-def _text(size: int, codec: str) -> Reader:
+def _sized(size: int, convert: Callable[[bytes], str]) -> Reader:
+    """Reads bytes whose number stands before them in `size` bytes."""
+
     def read(data: bytes, at: int) -> tuple[str, int]:
         behind = at + size
         end = behind + int.from_bytes(data[at:behind], "little")
         if end > len(data):
             raise IndexError("the row is cut off")
-        return text_of(data[behind:end], codec), end
+        return convert(data[behind:end]), end
 
     return read
 
 
-def _json(size: int) -> Reader:
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        behind = at + size
-        end = behind + int.from_bytes(data[at:behind], "little")
-        if end > len(data):
-            raise IndexError("the row is cut off")
-        return json_text(data[behind:end], _decimal_text), end
-
-    return read
-
-
-def _decimal_text(precision: int, scale: int, raw: bytes) -> str:
-    return _decimal(precision, scale)(raw, 0)[0]
-
-
-def _bytes(size: int, width: int) -> Reader:
+def _base64(width: int) -> Callable[[bytes], str]:
     """`width`: of a fixed-length column, whose zeros at the end are not in the log."""
+    return lambda raw: base64.b64encode(raw.ljust(width, b"\0")).decode()
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        behind = at + size
-        end = behind + int.from_bytes(data[at:behind], "little")
-        if end > len(data):
-            raise IndexError("the row is cut off")
-        return base64.b64encode(data[behind:end].ljust(width, b"\0")).decode(), end
 
-    return read
+def _json(raw: bytes) -> str:
+    return json_text(raw, lambda precision, scale, digits: _decimal(precision, scale)(digits, 0)[0])
 
 
 def inet_text(raw: bytes) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.loaded_rows import Publish, Stopped, Tell, converted, in_files
 from lakemirror.publisher.capture.mariadb.binlog_files import BinlogFiles, lock_name, position_of
@@ -19,7 +18,7 @@ from lakemirror.publisher.capture.mariadb.mariadb_catalog import read_tables, ty
 from lakemirror.publisher.capture.mariadb.mariadb_check import settings_needed
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, failing, opened, quoted
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
+from lakemirror.publisher.capture.source_block import SourceBlock, require_ready, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
 from lakemirror.publisher.capture.source_tables import SourceColumn, SourceTable
 
@@ -96,9 +95,7 @@ class MariaDbSource(SourceBlock):
         `capture-position-lost` where tables stream and the server has no longer what follows their position.
         """
         self._take_lock(stop)
-        for need in settings_needed(self._session):
-            if not need.is_advice:
-                raise LakemirrorError("capture-not-ready", need.what, hint=f"Run in the source: {need.statement}")
+        require_ready(settings_needed(self._session))
         if not reached.streaming or reached.oldest is None:
             return self.log.now()
         said = reached.said or {}

@@ -123,7 +123,7 @@ class ChangeLog:
         def handle(groups: list[Group]) -> bool:
             return step(lambda handler: handler.handle(groups))
 
-        return DebeziumStream(self.properties(), handle, self._too_large)
+        return DebeziumStream(self.properties(tables), handle, self._too_large)
 
     def _too_large(self) -> LakemirrorError | None:
         """The error of the table that has the largest change; None where it is known already. Later streams of this
@@ -144,8 +144,8 @@ class ChangeLog:
         )
         return error
 
-    def properties(self) -> dict[str, str]:
-        """Debezium's properties."""
+    def properties(self, tables: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Debezium's properties. It reads the definitions of these tables alone, not of all of the database."""
         info = self._connection.info
         if info.host.startswith("/"):
             raise LakemirrorError(
@@ -178,8 +178,8 @@ class ChangeLog:
         for name in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
             if given.get(name):
                 found[f"database.{name}"] = given[name]
-        if _LEFT_OUT:
-            found["table.exclude.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in _LEFT_OUT)
+        if tables:
+            found["table.include.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in tables)
         return {**found, **EVENT_PROPERTIES}
 
     def row_query(self, select: str, key: Mapping[str, Any]) -> str:

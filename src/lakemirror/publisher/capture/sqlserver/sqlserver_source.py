@@ -24,7 +24,7 @@ from lakemirror.publisher.capture.debezium import DebeziumStream, Group, KnownCo
 from lakemirror.publisher.capture.envelope import TableEvents
 from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stopped, Tell
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
+from lakemirror.publisher.capture.source_block import SourceBlock, require_ready, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.sqlserver.change_tables import ChangeTableStream, loading, read_rows
@@ -119,9 +119,7 @@ class SqlServerSource(SourceBlock):
         tables stream and the change tables have no longer what follows their position.
         """
         self._take_lock(stop)
-        for need in settings_needed(self._session):
-            if not need.is_advice:
-                raise LakemirrorError("capture-not-ready", need.what, hint=f"Run in the source: {need.statement}")
+        require_ready(settings_needed(self._session))
         if not reached.streaming or reached.oldest is None:
             return self.log.now()
         start = max(reached.oldest, int((reached.said or {}).get("position") or 0))

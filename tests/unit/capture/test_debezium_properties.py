@@ -1,0 +1,47 @@
+"""What Debezium is told of a PostgreSQL database, and which slot is made there."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
+
+
+def test_only_the_tables_that_are_followed_are_named() -> None:
+    """Else it reads the definitions of all tables of the database at each start."""
+    info = SimpleNamespace(host="h", hostaddr="", port=1, user="u", password="p", dbname="d", get_parameters=dict)
+    connection: Any = SimpleNamespace(info=info)
+    log = ChangeLog(connection, "slot")
+    tables = [("public", "orders"), ("my schema", "a.b,c")]
+    patterns = log.properties(tables)["table.include.list"].split(",")
+    assert [re.fullmatch(each, ".".join(table)) is not None for each, table in zip(patterns, tables, strict=True)] == [
+        True,
+        True,
+    ]
+    assert not re.fullmatch(patterns[1], "my schema.axb,c") and len(patterns) == 2
+    assert "table.include.list" not in log.properties([])
+
+
+@pytest.mark.parametrize(("version", "is_kept"), [(160000, False), (170000, True), (180001, True)])
+def test_a_slot_goes_on_after_a_failover_where_the_server_can_do_it(version: int, is_kept: bool) -> None:
+    said: list[str] = []
+
+    class Server:
+        """It has a publication, and a slot once it was made."""
+
+        info = SimpleNamespace(server_version=version)
+
+        def execute(self, query: str, _: Any = None) -> Any:
+            said.append(query)
+            made = any("pg_create_logical_replication_slot" in each for each in said)
+            row = (False, "reserved", 0, 0, False) if made else None
+            return SimpleNamespace(fetchone=lambda: (1,) if "pg_publication " in query else row)
+
+    connection: Any = Server()
+    assert ChangeLog(connection, "slot").make().name == "slot"
+    (made,) = (each for each in said if "pg_create_logical_replication_slot" in each)
+    assert ("failover => true" in made) is is_kept
