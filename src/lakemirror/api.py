@@ -246,18 +246,28 @@ class MirroredDatabase:
         """
         return self.cuts().find(str(which))
 
-    def register(self, spark: SparkSession, schema: str = "", catalog: str = "") -> Registered:
+    def register(self, spark: SparkSession | None, schema: str = "", catalog: str = "") -> Registered:
         """Makes the tables external tables of a catalog of the session, and drops the entries of tables that are gone.
 
-        `schema`: the catalog's schema of tables without one; empty: the name of the database's folder. `catalog`:
-        empty: the current one. An error of one table is in the result. Errors: `database-missing`, `catalog-refused`.
+        `spark`: None for Unity Catalog by its REST interface. `schema`: the catalog's schema of tables without one;
+        empty: the name of the database's folder. `catalog`: empty: the current one. An error of one table is in the
+        result. Errors: `database-missing`, `catalog-refused`.
         """
-        from lakemirror.readers.catalog_entries import register
+        from lakemirror.readers.catalog_entries import Catalog, register
+        from lakemirror.readers.catalog_of_spark import CatalogOfSpark
+        from lakemirror.readers.catalog_of_unity import unity_catalog
         from lakemirror.readers.table_readers import readable_tables
 
         folder = self.storage.uri().rstrip("/")
-        name = schema or folder.rpartition("/")[2]
-        return register(spark, folder, readable_tables(folder), schema=name, catalog=catalog)
+        own = dict(self.settings.spark)
+        found: Catalog | None = unity_catalog(
+            catalog, lambda key: own.get(key, "") if spark is None else str(spark.conf.get(key, ""))
+        )
+        if found is None and spark is not None:
+            found = CatalogOfSpark(spark, catalog)
+        if found is None:
+            raise LakemirrorError("catalog-refused", f"{catalog or 'the current catalog'} is known to a session alone")
+        return register(found, folder, readable_tables(folder), schema or folder.rpartition("/")[2])
 
     def pause(self, table: str) -> operations.Outcome:
         """Stops every engine from applying the table's change files, until `resume`. Error: `table-unknown`."""

@@ -16,6 +16,7 @@ from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
 from lakemirror.readers.table_query import QueriedTable, Query, tables_to_query
 
 
@@ -48,6 +49,18 @@ def test_tables_by_name_in_every_format(shop: Path, tmp_path: Path) -> None:
     assert ran.returncode == 0 and pq.read_table(tmp_path / "o.parquet").to_pylist() == expected
     ran = lakemirror("query", str(shop), "select name from sales.orders -- a comment")
     assert "b" in ran.stdout and "\x1b" not in ran.stdout
+
+
+def test_the_tables_of_the_last_cut(shop: Path, tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    landing.table("orders", ["id"]).insert([{"id": 1}])
+    landing.cut()
+    MirroredDatabase(tmp_path, engine="local").sync()
+    landing.table("orders", ["id"]).insert([{"id": 2}])
+    MirroredDatabase(tmp_path, engine="local").sync()
+    for options, rows in (((), [{"id": 1}, {"id": 2}]), (("--cut", "last"), [{"id": 1}])):
+        ran = lakemirror("query", str(tmp_path), "select id from orders order by id", "--format", "json", *options)
+        assert json.loads(ran.stdout) == rows, ran.stderr
 
 
 def test_what_is_wrong_is_said(shop: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
+from tests import unity_server
 from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
+from lakemirror.readers.catalog_of_unity import CONNECTOR
 from lakemirror.service.auth.principals import Issued, Principals
 
 pytestmark = pytest.mark.full
@@ -110,6 +113,30 @@ for name in ("httpfs", "delta", "unity_catalog"):
 session.execute(f"create secret (type unity_catalog, endpoint '{sys.argv[1]}', token '{sys.argv[2]}')")
 session.execute("attach 'sales' as sales (type unity_catalog, read_only)")
 print(json.dumps([row[1:5] for row in session.execute("show all tables").fetchall()]))
+"""
+
+REGISTERED = """
+import asyncio, json, sys
+from unitycatalog.client import *
+
+async def main():
+    async with ApiClient(Configuration(host=sys.argv[1])) as client:
+        table = await TablesApi(client).get_table("unity.shop.orders")
+        print(json.dumps([table.storage_location, [[each.name, each.type_name.value] for each in table.columns]]))
+
+asyncio.run(main())
+"""
+BY_SPARK = """
+import json, sys
+from lakemirror import MirroredDatabase
+from lakemirror.spark_session.session import start
+
+folder, options = sys.argv[1], sys.argv[2:]
+database = MirroredDatabase(folder, spark=options)
+spark = start(database.settings, delta=True)
+done = database.register(spark, "shop", "unity")
+rows = spark.sql("SELECT id, name FROM unity.shop.orders ORDER BY id").collect()
+print(json.dumps([done.created, done.changed, sorted(done.names), [list(row) for row in rows]]))
 """
 
 
@@ -207,3 +234,40 @@ def test_duckdb_lists_the_catalog(root: Path, readers: Path) -> None:
             ["shop", "items", *columns], ["shop", "orders", *columns], ["shop:crm", "people", *columns],
             ["shop:crm", "secrets", *columns],
         ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def registered(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server that has entries of the database."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    with unity_server.real(tmp_path_factory.mktemp("server"), port) as url:
+        catalog = Request(
+            f"{url}{unity_server.API}/catalogs", b'{"name": "unity"}', {"Content-Type": "application/json"}
+        )
+        urlopen(catalog).close()
+        done = MirroredDatabase(root / "sales/shop", spark=connector(url)).register(None, "shop", "unity")
+        assert len(done.created) == 4 and not done.failed
+        yield url
+
+
+def connector(url: str) -> list[str]:
+    key = "spark.sql.catalog.unity"
+    return [f"{key}={CONNECTOR}", f"{key}.uri={url}", f"{key}.token=none"]
+
+
+def test_the_client_finds_what_was_registered(root: Path, python: Path, registered: str) -> None:
+    place, columns = ran(python, REGISTERED, f"{registered}{unity_server.API}")
+    assert place == f"file://{root}/sales/shop/Tables/orders"
+    assert columns == [["id", "LONG"], ["name", "STRING"]]
+
+
+def test_spark_reads_what_was_registered(root: Path, registered: str) -> None:
+    jars = os.environ.get("UNITY_SPARK_JARS")
+    if not jars:
+        pytest.skip("UNITY_SPARK_JARS does not name unitycatalog-spark and what it needs, with commas")
+    path = f"spark.driver.extraClassPath={jars.replace(',', os.pathsep)}"  # Delta's classes there look for the client's
+    found = ran(Path(sys.executable), BY_SPARK, str(root / "sales/shop"), *connector(registered), path)
+    tables = ["crm.people", "crm.secrets", "items", "orders"]
+    assert found == [[], [], tables, [[1, "a"], [2, "b"]]]

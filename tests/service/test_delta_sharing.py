@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -27,16 +28,17 @@ from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.delta.deletion_vectors import VectorReader
-from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log import Metadata, Protocol, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.sharing import file_links
 from lakemirror.service.sharing.file_predicates import FileBounds, files_that_may_match
 from lakemirror.service.sharing.linked_lines import LinkedLines
 from lakemirror.service.sharing.profile import write_profile
-from lakemirror.service.sharing.response_format import client_of
+from lakemirror.service.sharing.response_format import client_of, format_for, reader_features, shared_protocol
 from lakemirror.service.sharing.response_lines import FileLine
 from lakemirror.service.sharing.shared_tables import SharedTable
 from lakemirror.service.sharing.table_queries import TableQueries
@@ -194,6 +196,29 @@ def test_a_client_that_cannot_read_the_table_is_told_the_feature(client: Reader)
         assert (answer.status, answer.code) == (400, "UnsupportedTableFeatures")
         assert "deletionVectors" in answer.json["message"] and "features drop" in answer.json["message"]
     assert len(client.rows(client.query(table("shop.crm", "people")))) == 10, "the feature, but no vector yet"
+
+
+def features(mode: str) -> tuple[Protocol, Metadata]:
+    names = frozenset({"columnMapping", "timestampNtz", "v2Checkpoint"})
+    schema = json.dumps({"type": "struct", "fields": []})
+    value = {"id": "x", "schemaString": schema, "configuration": {"delta.columnMapping.mode": mode}}
+    return Protocol(3, 7, names, names), Metadata(value)
+
+
+@pytest.mark.parametrize(("mode", "needed"), [("none", {"timestampNtz"}), ("name", {"timestampNtz", "columnMapping"})])
+def test_a_client_needs_the_features_that_concern_data_alone(mode: str, needed: set[str]) -> None:
+    """A checkpoint's form concerns those who read the log, and column mapping a table that uses it."""
+    protocol, metadata = features(mode)
+    assert reader_features(protocol, metadata) == needed
+    snapshot: Any = SimpleNamespace(protocol=protocol, metadata=metadata, files={})
+    told = ",".join(needed).lower()
+    assert format_for(client_of(f"responseformat=delta;readerfeatures={told}"), snapshot, "t") == "delta"
+    for lacking in sorted(needed):
+        rest = ",".join(needed - {lacking}).lower()
+        with pytest.raises(Refused, match=f"{lacking}.*features drop TABLE {lacking}"):
+            format_for(client_of(f"responseformat=delta;readerfeatures={rest}"), snapshot, "t")
+    shown = shared_protocol(protocol)
+    assert set(shown["readerFeatures"]) == set(shown["writerFeatures"]) == {"columnMapping", "timestampNtz"}
 
 
 def test_time_travel(client: Reader) -> None:

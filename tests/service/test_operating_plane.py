@@ -20,6 +20,7 @@ from lakemirror.service import service as service_module
 from lakemirror.service.auth.audit_log import AuditLog
 from lakemirror.service.auth.principals import Issued
 from lakemirror.service.operating.openapi import description
+from lakemirror.service.operating.page import overview_page
 from lakemirror.service.rest.calls import CALLS
 from lakemirror.service.rest.rest import Rest, call_at
 
@@ -336,3 +337,13 @@ def test_the_audit_log_is_rotated(tmp_path: Path) -> None:
     numbers: list[Any] = [json.loads(line)["path"] for each in files for line in each.read_text().splitlines()]
     assert numbers == [f"/{number}" for number in range(61)][-len(numbers) :]
     assert len(numbers) > 40
+
+
+@pytest.mark.parametrize("missed", [0, 1])
+def test_the_page_marks_a_missed_goal_of_freshness(missed: int) -> None:
+    database = {
+        "workspace": "sales", "database": "shop", "databaseId": "x", "state": "Running", "error": None, "tables": {},
+        "rows": 0, "bytes": 0, "pendingFiles": 1, "lagSeconds": 90.0, "freshnessMissed": missed,
+    }  # fmt: skip
+    shown = overview_page({"time": "2026-11-26T15:00:00Z", "databases": [database]})
+    assert ("misses its goal" in shown) == bool(missed)

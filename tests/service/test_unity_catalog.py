@@ -11,9 +11,9 @@ from running_service import Answer, Running
 from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
+from lakemirror.readers.unity_columns import columns_of
 from lakemirror.service.auth.principals import Issued
 from lakemirror.service.service import plane_of
-from lakemirror.service.unity.unity_columns import columns_of
 from lakemirror.service.workspace_names import is_reserved
 
 API = "/api/2.1/unity-catalog"

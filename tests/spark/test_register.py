@@ -116,7 +116,7 @@ def test_one_table_s_error_stops_no_other(spark: SparkSession, folder: Path) -> 
 
 
 def test_the_command_s_exit_code_tells(spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_register, "spark_of", lambda _: spark)
+    monkeypatch.setattr(cli_register, "spark_of", lambda *_: spark)
     app = typer.Typer()
     app.command()(cli_register.register)
     words = [str(folder), "--schema", "reg_shop"]

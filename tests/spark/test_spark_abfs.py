@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,31 +23,19 @@ from lakemirror.service.auth.principals import Principals
 from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 
-SCRIPT = """
+ACCOUNT = "publisher.dfs.core.windows.net"
+SESSION = """
 import json, sys, time
 from pyspark.sql import SparkSession
 
 given = json.loads(sys.argv[1])
-account = "publisher.dfs.core.windows.net"
-azure = {
-    f"account.auth.type.{account}": "OAuth",
-    f"account.oauth.provider.type.{account}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
-    f"account.oauth2.client.endpoint.{account}": given["url"] + "/adfs/oauth2/token",
-    f"account.oauth2.client.id.{account}": given["id"],
-    f"account.oauth2.client.secret.{account}": given["secret"],
-    "abfs.endpoint": given["url"].partition("//")[2],
-    "networking.library": given["library"],
-    "io.retry.max.retries": "1",
-}
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.jars.packages", given["package"]).config("spark.jars", given["jars"])
-builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-trust = f"-Djavax.net.ssl.trustStore={given['trust']} -Djavax.net.ssl.trustStorePassword=changeit"
-builder = builder.config("spark.driver.extraJavaOptions", trust).config("spark.driver.memory", "512m")
-for name, value in azure.items():
-    builder = builder.config(f"spark.hadoop.fs.azure.{name}", value)
+builder = SparkSession.builder.master("local[1]")
+for name, value in given["options"].items():
+    builder = builder.config(name, value)
 spark = builder.getOrCreate()
+"""
+SCRIPT = """
+account = given["account"]
 base = f"abfss://sales@{account}/abfs.MirroredDatabase"
 zone = base + "/Files/LandingZone"
 Path = spark._jvm.org.apache.hadoop.fs.Path
@@ -108,12 +98,16 @@ def test_spark_publishes_and_reads_by_its_abfs_driver(library: str, tmp_path: Pa
     running = Running(root)
     try:
         running.create(running.token(issued), "abfs", start=True)
-        given = {
-            "url": running.url, "id": issued.principal.client_id, "secret": issued.client_secret,
-            "trust": str(trust_of(running.ca, tmp_path)), "library": library, "package": hadoop_azure(),
-            "jars": ",".join(str(path) for path in jars.ensure(Settings().with_environment())),
-        }  # fmt: skip
-        found = run(tmp_path, SCRIPT, given)
+        azure = {
+            f"account.auth.type.{ACCOUNT}": "OAuth",
+            f"account.oauth.provider.type.{ACCOUNT}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+            f"account.oauth2.client.endpoint.{ACCOUNT}": f"{running.url}/adfs/oauth2/token",
+            f"account.oauth2.client.id.{ACCOUNT}": issued.principal.client_id,
+            f"account.oauth2.client.secret.{ACCOUNT}": issued.client_secret,
+            "abfs.endpoint": running.url.partition("//")[2],
+            "networking.library": library,
+        }
+        found = run(tmp_path, SCRIPT, running, azure, account=ACCOUNT)
     finally:
         running.stop()
     assert found["read"] == [[1, "Seattle"], [2, "Houston"], [3, "Miami"]]
@@ -139,13 +133,27 @@ def trust_of(authority: Path, folder: Path) -> Path:
     return trust
 
 
-def run(folder: Path, text: str, given: dict[str, Any]) -> Any:
-    """What a script of Spark finds. Skips where the driver cannot be had."""
+def run(
+    folder: Path, text: str, running: Running, azure: Mapping[str, str], more: Mapping[str, str] = MappingProxyType({}),
+    **given: str,
+) -> Any:  # fmt: skip
+    """What a script finds in a session that knows the driver and the service's certificate. `azure`: the driver's
+    options. `more`: the session's. Skips where the driver cannot be had."""
+    trust = f"-Djavax.net.ssl.trustStore={trust_of(running.ca, folder)} -Djavax.net.ssl.trustStorePassword=changeit"
+    jar_files = [str(path) for path in jars.ensure(Settings().with_environment())]
+    options = {
+        "spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": trust,
+        "spark.jars.packages": hadoop_azure(), "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.hadoop.fs.azure.io.retry.max.retries": "1", **more,
+        **{f"spark.hadoop.fs.azure.{name}": value for name, value in azure.items()},
+        "spark.jars": ",".join([*jar_files, *filter(None, [more.get("spark.jars")])]),
+    }  # fmt: skip
     script = folder / "script.py"
-    script.write_text(text, encoding="utf-8")
+    script.write_text(SESSION + text, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, script, json.dumps(given)], capture_output=True, text=True, timeout=600, check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=folder,
+        [sys.executable, script, json.dumps({**given, "options": options})], capture_output=True, text=True,
+        timeout=600, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=folder,
     )  # fmt: skip
     if "unresolved dependency" in done.stderr or "UNRESOLVED DEPENDENCIES" in done.stderr + done.stdout:
         pytest.skip("hadoop-azure cannot be had: no Maven repository answers")

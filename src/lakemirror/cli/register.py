@@ -28,7 +28,7 @@ def register(
     storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Make the tables external tables of a catalog, by Spark. Entries of dropped tables are dropped; others stay.
+    """Make the tables external tables of a catalog. Entries of dropped tables are dropped; others stay.
 
     Run it again when there are new tables, or start `lakemirror run` with --register.
 
@@ -38,9 +38,9 @@ def register(
 
     require(database)
     opened = MirroredDatabase(database, **session.settings)
-    spark = spark_of(opened.settings)
+    spark = spark_of(opened.settings, catalog)
     done = opened.register(spark, schema, catalog)
-    if forgets(spark, catalog):
+    if spark is not None and forgets(spark, catalog):
         say("Spark's own catalog forgets its entries when Spark ends; use a metastore")
     if as_json:
         typer.echo(json.dumps(done.to_json(), indent=1))
@@ -56,10 +56,14 @@ def register(
         raise typer.Exit(3)
 
 
-def spark_of(settings: Settings) -> SparkSession:
-    """A session with Delta's SQL."""
+def spark_of(settings: Settings, catalog: str) -> SparkSession | None:
+    """A session with Delta's SQL; None for a catalog of Unity Catalog, which needs none."""
+    from lakemirror.readers.catalog_of_unity import unity_catalog
     from lakemirror.spark_session.session import start
 
+    own = dict(settings.spark)
+    if unity_catalog(catalog, lambda key: own.get(key, "")) is not None:
+        return None
     return start(settings, delta=True, short=True)
 
 

@@ -98,8 +98,8 @@ def _follower(opened: MirroredDatabase, beside: Beside, said: RunLog) -> Catalog
     """Starts what keeps the catalog's entries. It has the session that the engine then uses, too."""
     from lakemirror.readers.catalog_follower import CatalogFollower
 
-    spark = spark_of(opened.settings)
-    if forgets(spark, beside.catalog):
+    spark = spark_of(opened.settings, beside.catalog)
+    if spark is not None and forgets(spark, beside.catalog):
         said.warned("Spark's own catalog forgets its entries when Spark ends; use a metastore")
     follower = CatalogFollower(said, lambda: opened.register(spark, beside.schema, beside.catalog), said.registered)
     follower.start()

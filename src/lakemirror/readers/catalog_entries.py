@@ -1,6 +1,6 @@
-"""A database's tables as entries of the catalog of a Spark session: Hive's metastore, or any catalog that Spark knows.
+"""A database's tables as entries of a catalog of the user's: Hive's metastore, Unity Catalog, any that Spark knows.
 
-the Delta tables there are + the catalog's entries ─▶ what is missing, elsewhere or too many ─▶ CREATE TABLE, DROP TABLE
+the Delta tables there are + the catalog's entries ─▶ what is missing, elsewhere or too many ─▶ make, drop
 
 An entry is ours if its comment names this database and its location is below this database's `Tables/`. No other entry
 is ever changed or dropped: decision 056 says why this is the mark.
@@ -12,15 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.readers.table_readers import ReadableTable
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_Name = tuple[str, str]  # namespace and table, in lower case: catalogs do not tell `Orders` from `orders`
+Name = tuple[str, str]  # namespace and table
 
 
 @dataclass
@@ -29,8 +26,8 @@ class Registered:
 
     `names`: the catalog's name of each table that has an entry now, by the table's name. `created`, `changed`,
     `dropped`: names in the catalog. `failed`: the error of each table that has no right entry, by the table's name; of
-    an entry that could not be dropped, by its name in the catalog. `unread`: namespaces that this session may not list,
-    with the reason; an old entry in one stays.
+    an entry that could not be dropped, by its name in the catalog. `unread`: namespaces that may not be listed, with
+    the reason; an old entry in one stays.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -47,38 +44,61 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """One entry of the catalog. `name`: its namespace and table, as the catalog spells them."""
+class Entry:
+    """One entry of a catalog. `name`: as the catalog spells it. `kind`: in lower case, such as `view`.
 
-    name: _Name
+    `columns`: as `Catalog.columns` has them.
+    """
+
+    name: Name
+    kind: str
     comment: str
     location: str
-    what: str
+    columns: str = ""
 
 
-def register(
-    spark: SparkSession, database: str, tables: Iterable[ReadableTable], *, schema: str, catalog: str = ""
-) -> Registered:
+class Catalog(Protocol):
+    """A catalog of the user's. Each call may raise LakemirrorError `catalog-refused`."""
+
+    name: str
+
+    def namespaces(self) -> set[str]: ...
+
+    def entries(self, namespace: str) -> list[Entry]:
+        """Every entry of a namespace, also of a table whose folder is gone."""
+
+    def columns(self, path: str) -> str:
+        """What the entry of the table at `path` must say of its columns; empty where a catalog does not keep them."""
+
+    def make_namespace(self, namespace: str) -> None: ...
+
+    def make(self, name: Name, path: str, comment: str) -> None:
+        """Makes an external table of the Delta table at `path`."""
+
+    def drop(self, name: Name) -> None:
+        """Drops an external table: its files stay."""
+
+
+def register(catalog: Catalog, database: str, tables: Iterable[ReadableTable], schema: str) -> Registered:
     """Makes the catalog's entries of a database those of its tables.
 
     `database`: its absolute place. A table of a named schema, such as `sales.customers`, is in the namespace `sales`, a
-    table without one in `schema`. `catalog`: empty: the session's current one. Run again, it does nothing. An error of
-    one table is in the result. LakemirrorError `catalog-refused` if the catalog cannot be listed.
+    table without one in `schema`. Run again, it does nothing. An error of one table is in the result. LakemirrorError
+    `catalog-refused` if the catalog cannot be listed.
     """
-    return _Registration(spark, database.rstrip("/"), catalog).make(list(tables), schema)
+    return _Registration(catalog, database.rstrip("/")).make(list(tables), schema)
 
 
 class _Registration:
-    def __init__(self, spark: SparkSession, database: str, catalog: str) -> None:
-        self._spark, self._database = spark, database
+    def __init__(self, catalog: Catalog, database: str) -> None:
+        self._catalog, self._database = catalog, database
         self._mark = f"Mirrored by lakemirror from {' '.join(database.split())}"
         self._done = Registered()
-        self._catalog = catalog or str(self._sql("SELECT current_catalog()")[0][0])
 
     def make(self, tables: list[ReadableTable], schema: str) -> Registered:
         names = {table.name: _name_of(table.name, schema) for table in tables}
         times = Counter(map(_folded, names.values()))
-        namespaces = {str(row[0]) for row in self._sql(f"SHOW NAMESPACES IN {_quoted(self._catalog)}")}
+        namespaces = self._catalog.namespaces()
         entries = self._entries(namespaces, {_folded(name)[0] for name in names.values()})
         present = {each.lower() for each in namespaces}
         for table in tables:
@@ -94,7 +114,7 @@ class _Registration:
                 if name[0].lower() in map(str.lower, self._done.unread):
                     raise LakemirrorError("catalog-refused", self._done.unread[name[0].lower()], table=table.name)
                 if name[0].lower() not in present:
-                    self._sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self._catalog, name[0])}")
+                    self._catalog.make_namespace(name[0])
                     present.add(name[0].lower())
                 self._bring(table.path, name, entries.get(_folded(name)))
                 self._done.names[table.name] = self._full(name)
@@ -106,87 +126,54 @@ class _Registration:
                 self._drop(entry)
         return self._done
 
-    def _entries(self, namespaces: Iterable[str], needed: set[str]) -> dict[_Name, _Entry]:
-        """Every entry of the catalog, by its name; of a table whose folder is gone, too: Spark opens none of them."""
+    def _entries(self, namespaces: Iterable[str], needed: set[str]) -> dict[Name, Entry]:
         found = {}
         for namespace in sorted(namespaces):
             try:
-                rows = self._sql(f"SHOW TABLE EXTENDED IN {_quoted(self._catalog, namespace)} LIKE '*'")
+                found.update({_folded(each.name): each for each in self._catalog.entries(namespace)})
             except LakemirrorError as error:
-                key = namespace.lower() if namespace.lower() in needed else namespace
-                self._done.unread[key] = error.message
-                continue
-            for row in rows:
-                if not row["isTemporary"]:
-                    entry = _entry(namespace, row["tableName"], row["information"])
-                    found[_folded(entry.name)] = entry
+                self._done.unread[namespace.lower() if namespace.lower() in needed else namespace] = error.message
         return found
 
-    def _bring(self, path: str, name: _Name, entry: _Entry | None) -> None:
-        """Makes the entry one of this place."""
+    def _bring(self, path: str, name: Name, entry: Entry | None) -> None:
+        """Makes the entry one of this place and these columns."""
         if entry is not None and not self._is_ours(entry):
-            raise LakemirrorError(
-                "catalog-name-taken", f"{self._full(name)} is {entry.what} that lakemirror did not make"
-            )
-        if entry is not None and entry.location == _comparable(path):
-            return
+            is_table = entry.location and entry.kind != "view"
+            what = f"a table at {comparable(entry.location)}" if is_table else f"a {entry.kind}"
+            raise LakemirrorError("catalog-name-taken", f"{self._full(name)} is {what} that lakemirror did not make")
         if entry is not None:
-            self._sql(f"DROP TABLE {_quoted(self._catalog, *entry.name)}")
-        title = _quoted(self._catalog, *name)
-        self._sql(f"CREATE TABLE {title} USING delta COMMENT {_text(self._mark)} LOCATION {_text(path)}")
+            if comparable(entry.location) == comparable(path) and entry.columns == self._catalog.columns(path):
+                return
+            self._catalog.drop(entry.name)
+        self._catalog.make(name, path, self._mark)
         (self._done.created if entry is None else self._done.changed).append(self._full(name))
 
-    def _drop(self, entry: _Entry) -> None:
+    def _drop(self, entry: Entry) -> None:
         name = self._full(entry.name)
         try:
-            self._sql(f"DROP TABLE {_quoted(self._catalog, *entry.name)}")
+            self._catalog.drop(entry.name)
             self._done.dropped.append(name)
         except LakemirrorError as error:
             self._done.failed[name] = error
 
-    def _is_ours(self, entry: _Entry) -> bool:
-        return entry.comment == self._mark and entry.location.startswith(f"{_comparable(self._database)}/Tables/")
+    def _is_ours(self, entry: Entry) -> bool:
+        below = f"{comparable(self._database)}/Tables/"
+        return entry.comment == self._mark and comparable(entry.location).startswith(below)
 
-    def _full(self, name: _Name) -> str:
-        return ".".join((self._catalog, *name))
-
-    def _sql(self, statement: str) -> list[Any]:
-        try:
-            return self._spark.sql(statement).collect()
-        except Exception as error:  # Spark has no class for what its catalogs refuse
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise LakemirrorError("catalog-refused", f"the catalog refused `{statement}`: {first}") from error
+    def _full(self, name: Name) -> str:
+        return ".".join((self._catalog.name, *name))
 
 
-def _name_of(table: str, schema: str) -> _Name:
-    namespace, _, name = table.rpartition(".")
-    return namespace or schema, name
-
-
-def _folded(name: _Name) -> _Name:
-    return name[0].lower(), name[1].lower()
-
-
-def _entry(namespace: str, table: str, information: str) -> _Entry:
-    """An entry from the text of `SHOW TABLE EXTENDED`: a line for each fact, such as `Comment: …`."""
-    told: dict[str, str] = {}
-    for line in information.splitlines():
-        key, _, value = line.partition(": ")
-        told.setdefault(key, value)
-    location = told.get("Location", "")
-    kind = told.get("Type", "entry").lower()
-    what = f"a {kind}" if kind == "view" or not location else f"a table at {location}"
-    return _Entry((namespace, table), told.get("Comment", ""), _comparable(location), what)
-
-
-def _comparable(place: str) -> str:
+def comparable(place: str) -> str:
     """A place as it compares with another spelling of it: Spark writes `file:/shop` for `/shop`."""
     return re.sub("^file:/+", "/", re.sub("^s3[an]:", "s3:", place)).rstrip("/")
 
 
-def _quoted(*parts: str) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+def _name_of(table: str, schema: str) -> Name:
+    namespace, _, name = table.rpartition(".")
+    return namespace or schema, name
 
 
-def _text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _folded(name: Name) -> Name:
+    """In lower case: catalogs do not tell `Orders` from `orders`."""
+    return name[0].lower(), name[1].lower()

@@ -6,6 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import typer
+import yaml
+
+import lakemirror
+from lakemirror.cli import app
 from lakemirror.service.operating import metrics
 from lakemirror.status import table_metrics
 
@@ -62,3 +67,22 @@ def test_alerts_name_metrics_that_there_are() -> None:
     assert len(named) > 3
     for name in named:
         assert name in names, name
+
+
+def test_the_manifest_runs_what_there_is() -> None:
+    """Its command, port, probes, user, image and folders, as the command line and the container file have them."""
+    objects = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    secret, deployment = objects
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == f"lakemirror:{lakemirror.__version__}"
+    assert container["envFrom"][0]["secretRef"]["name"] == secret["metadata"]["name"]
+    command = typer.main.get_command(app).commands[container["args"][0]]  # type: ignore[attr-defined]
+    given = command.make_context("run", list(container["args"][1:]), resilient_parsing=True).params
+    port = container["ports"][0]
+    assert given["listen"].endswith(f":{port['containerPort']}") and given["log_format"] == "json"
+    assert deployment["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] and pod["securityContext"]["runAsNonRoot"]

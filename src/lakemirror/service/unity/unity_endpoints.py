@@ -19,6 +19,7 @@ from aiohttp import web
 
 from lakemirror.delta.log import Metadata
 from lakemirror.errors import LakemirrorError
+from lakemirror.readers.unity_columns import columns_of
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.interface import Caller, Limits, WorkspaceEntry
 from lakemirror.service.raw_query import decoded, query_of, raw_path_of
@@ -38,7 +39,6 @@ from lakemirror.service.sharing.shared_tables import (
 from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
-from lakemirror.service.unity.unity_columns import columns_of
 
 log = logging.getLogger("lakemirror")
 

@@ -1,0 +1,137 @@
+"""`register` in a Unity Catalog server: entries with columns that follow the mirror, and no entry of anybody else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from tests import unity_server
+from tests.commands import CommandRunner
+
+from lakemirror import MirroredDatabase
+from lakemirror.cli import app
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
+from lakemirror.readers.catalog_of_unity import CONNECTOR
+
+
+@pytest.fixture(scope="module", params=["in memory", pytest.param("real", marks=pytest.mark.full)])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "in memory":
+        with unity_server.in_memory() as address:
+            yield address
+    else:
+        with socket.socket() as chosen:
+            chosen.bind(("127.0.0.1", 0))
+            port = chosen.getsockname()[1]
+        with unity_server.real(tmp_path_factory.mktemp("unity"), port) as address:
+            asked(address, "POST", "catalogs", {"name": "unity"})
+            yield address
+
+
+def asked(url: str, method: str, path: str, body: Any = None) -> Any:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {unity_server.TOKEN}"}
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(f"{url}{unity_server.API}/{path}", data, headers, method=method)) as answer:
+        return json.load(answer)
+
+
+def entries(url: str, schema: str) -> dict[str, tuple[str, list[str]]]:
+    """The location of each entry, and its columns."""
+    tables = asked(url, "GET", f"tables?catalog_name=unity&schema_name={schema}")["tables"]
+    return {
+        each["name"]: (each["storage_location"], [f"{c['name']} {c['type_text']}" for c in each["columns"]])
+        for each in tables
+    }
+
+
+def settings_of(url: str) -> list[str]:
+    key = "spark.sql.catalog.unity"
+    return [f"{key}={CONNECTOR}", f"{key}.uri={url}/", f"{key}.token={unity_server.TOKEN}"]
+
+
+def opened(folder: Path, url: str) -> MirroredDatabase:
+    return MirroredDatabase(folder, engine="local", spark=settings_of(url))
+
+
+def test_entries_follow_the_tables(url: str, tmp_path: Path) -> None:
+    Landing(tmp_path).table("orders", ["id"]).insert([{"id": 1}])
+    for name in ("customers", "items", "parts"):
+        Landing(tmp_path).table(name, ["id"], "f_sales").insert([{"id": 1}])
+    database = opened(tmp_path, url)
+    database.sync()
+    first = database.register(None, "f_shop", "unity")
+    assert sorted(first.created) == ["unity.f_sales.customers", "unity.f_sales.items", "unity.f_sales.parts",
+                                     "unity.f_shop.orders"]  # fmt: skip
+    assert (first.failed, first.names["f_sales.items"]) == ({}, "unity.f_sales.items")
+    assert entries(url, "f_shop") == {"orders": (f"file://{tmp_path}/Tables/orders", ["id bigint"])}
+    again = database.register(None, "f_shop", "unity")
+    assert (again.created, again.changed, again.dropped, again.names) == ([], [], [], first.names)
+    Landing(tmp_path).table("orders", ["id"]).upsert([{"id": 2, "item": "tea"}])
+    Landing(tmp_path).table("new", ["id"]).insert([{"id": 1}])
+    database.sync()
+    shutil.rmtree(tmp_path / "Tables/f_sales/items")
+    done = database.register(None, "f_shop", "unity")
+    assert (done.created, done.changed, done.dropped, done.failed) == (
+        ["unity.f_shop.new"], ["unity.f_shop.orders"], ["unity.f_sales.items"], {},
+    )  # fmt: skip
+    assert entries(url, "f_shop")["orders"][1] == ["id bigint", "item string"]
+    assert entries(url, "f_sales").keys() <= {"customers", "parts"}
+    moved = database.register(None, "f_other", "unity")
+    assert len(moved.created) == 2 == len(moved.dropped)
+    assert (tmp_path / "Tables/orders/_delta_log").is_dir(), "no entry took a table's files with it"
+
+
+def test_entries_of_others_stay(url: str, tmp_path: Path) -> None:
+    """By name, by location alone, by comment alone."""
+    folder = tmp_path / "db"
+    for name in ("orders", "items"):
+        Landing(folder).table(name, ["id"]).insert([{"id": 1}])
+    database = opened(folder, url)
+    database.sync()
+    asked(url, "POST", "schemas", {"name": "o_shop", "catalog_name": "unity"})
+    mark = f"Mirrored by lakemirror from {folder}"
+    for name, location, comment in (
+        ("orders", tmp_path / "elsewhere", mark), ("alias", folder / "Tables/orders", "mine"),
+        ("said", f"{folder}2/Tables/orders", mark),
+    ):  # fmt: skip
+        asked(url, "POST", "tables", {
+            "name": name, "catalog_name": "unity", "schema_name": "o_shop", "table_type": "EXTERNAL", "columns": [],
+            "data_source_format": "DELTA", "storage_location": f"file://{location}", "comment": comment,
+        })  # fmt: skip
+    done = database.register(None, "o_shop", "unity")
+    assert {name: error.code for name, error in done.failed.items()} == {"orders": "catalog-name-taken"}
+    assert str(tmp_path / "elsewhere") in done.failed["orders"].message
+    assert (done.created, done.changed, done.dropped) == (["unity.o_shop.items"], [], [])
+    shutil.rmtree(folder / "Tables/orders")
+    assert database.register(None, "o_shop", "unity").dropped == []
+
+
+def test_the_command_needs_no_spark(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemirror.spark_session.session.start", lambda *_, **__: pytest.fail("Spark was started"))
+    for name in ("good", "a b"):
+        Landing(tmp_path).table(name, ["id"]).insert([{"id": 1}])
+    MirroredDatabase(tmp_path, engine="local").sync()
+    options = [word for each in settings_of(url) for word in ("--spark", each)]
+    ran = CommandRunner().invoke(app, ["register", str(tmp_path), "--catalog", "unity", "--schema", "c_shop", *options])
+    assert ran.exit_code == 3 and "unity.c_shop.good  created" in ran.stdout
+    assert "a b: " in ran.stderr and "cannot contain" in ran.stderr
+
+
+def test_a_server_that_refuses_or_is_gone(tmp_path: Path) -> None:
+    Landing(tmp_path).table("orders", ["id"]).insert([{"id": 1}])
+    MirroredDatabase(tmp_path, engine="local").sync()
+    with unity_server.in_memory() as address:
+        stranger = [each.replace(unity_server.TOKEN, "another") for each in settings_of(address)]
+        with pytest.raises(LakemirrorError, match="401 UNAUTHENTICATED") as refused:
+            MirroredDatabase(tmp_path, spark=stranger).register(None, "shop", "unity")
+        assert refused.value.code == "catalog-refused" and "another" not in str(refused.value)
+    for catalog in ("unity", "other"):
+        with pytest.raises(LakemirrorError, match=r"Connection refused|session alone"):
+            opened(tmp_path, address).register(None, "shop", catalog)

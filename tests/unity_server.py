@@ -1,0 +1,120 @@
+"""Servers of Unity Catalog's interface with a catalog `unity` that can be written: one in memory, and the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+from urllib.request import urlopen
+
+import pytest
+
+API = "/api/2.1/unity-catalog"
+TOKEN = "a token"
+_START = """
+public class Start {
+  public static void main(String[] words) throws Exception {
+    io.unitycatalog.server.UnityCatalogServer.builder().port(Integer.parseInt(words[0])).build().start();
+    Thread.currentThread().join();
+  }
+}
+"""  # its own main listens on every address of the machine
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """As the real server answers: pages of two, deletes without JSON, names without spaces."""
+
+    tables: dict[str, dict[str, Any]]
+    schemas: set[str]
+
+    def do_GET(self) -> None:
+        kind, _, query = self.path.removeprefix(f"{API}/").partition("?")
+        asked = dict(parse_qsl(query))
+        names = sorted(
+            self.schemas
+            if kind == "schemas"
+            else [name for name, each in self.tables.items() if each["schema_name"] == asked["schema_name"]]
+        )
+        begin = int(asked.get("page_token", 0))
+        shown = names[begin : begin + 2]
+        rows = [self.tables[name] if kind == "tables" else {"name": name} for name in shown]
+        self._answer(200, {kind: rows, "next_page_token": str(begin + 2) if len(names) > begin + 2 else None})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if " " in body["name"]:
+            return self._answer(400, {"error_code": "INVALID_ARGUMENT", "message": "Name cannot contain a space"})
+        if self.path == f"{API}/schemas":
+            self.schemas.add(body["name"])
+        elif body["schema_name"] not in self.schemas:
+            return self._answer(404, {"error_code": "NOT_FOUND", "message": "Schema not found"})
+        else:
+            self.tables[f"unity.{body['schema_name']}.{body['name']}"] = body
+        return self._answer(200, body)
+
+    def do_DELETE(self) -> None:
+        known = self.tables.pop(unquote(self.path.rpartition("/")[2]), None)
+        self._answer(200 if known else 404, "200 OK")
+
+    def _answer(self, status: int, content: Any) -> None:
+        if self.headers["Authorization"] != f"Bearer {TOKEN}":
+            status, content = 401, {"message": "UNAUTHENTICATED"}
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write((content if isinstance(content, str) else json.dumps(content)).encode())
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def in_memory() -> Iterator[str]:
+    """Its address."""
+    handler = type("Handler", (_Handler,), {"tables": {}, "schemas": {"default"}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def real(folder: Path, port: int) -> Iterator[str]:
+    """Its address. Skips without the server's classes."""
+    classes = os.environ.get("UNITY_SERVER_CLASSPATH")
+    if not classes:
+        pytest.skip(
+            "UNITY_SERVER_CLASSPATH names no classes of Unity Catalog's server (unitycatalog-server and what it needs)"
+        )
+    (folder / "etc/conf").mkdir(parents=True)
+    (folder / "etc/conf/server.properties").write_text("server.env=test\nserver.authorization=disable\n")
+    (folder / "etc/conf/hibernate.properties").write_text(
+        "hibernate.connection.driver_class=org.h2.Driver\nhibernate.hbm2ddl.auto=update\n"
+        "hibernate.connection.url=jdbc:h2:file:./etc/db/h2db;DB_CLOSE_DELAY=-1\n"
+    )
+    (folder / "Start.java").write_text(_START)
+    command = ["java", "-Xmx512m", "-cp", classes, "Start.java", str(port)]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(120):
+            assert server.poll() is None, (folder / "log").read_text()[-2000:]
+            try:
+                urlopen(f"{url}{API}/catalogs").close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(60)
