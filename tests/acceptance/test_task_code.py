@@ -18,15 +18,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.mirror import target_of
 
+from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.spark import SparkEngine, task_code
 from lakemirror.engines.spark.messages import dumps, loads, packed, unpacked
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import read_rows
-from lakemirror.engines.units import ChangeFiles, Shared, groups_of
+from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, groups_of, shared_out
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.storage import connections
@@ -185,6 +188,25 @@ def test_groups_hold_all_in_order(weights: list[int], parallelism: int, most: in
     groups = groups_of(weights, parallelism, weight=lambda each: each, most=most)
     assert [each for group in groups for each in group] == weights
     assert all(groups) and len(groups) <= max(1, -(-sum(weights) // most), parallelism)
+
+
+def test_a_group_ends_before_an_item_of_which_most_would_be_too_much() -> None:
+    assert shared_out([20, 20, 20, 20, 3, 3, 3, 3], 2, lambda each: each) == [[20, 20], [20, 20, 3, 3, 3, 3]]
+    assert shared_out([3, 20, 20, 20], 2, lambda each: each) == [[3, 20], [20, 20]]
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 20])
+def test_old_values_of_a_unit_are_given_on_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(unit_kernels, "_VALUES_AT_ONCE", at_once)
+    target = target_of(tmp_path, {"k": pa.int64(), "v": pa.string()}, ("k",))
+    adds = [write_rows([pa.record_batch({"k": [n, 9], "v": [f"v{n}", "x"]})], target)[0] for n in range(3)]
+    unit = DataFiles(tuple(TouchedFile(number, add, np.array([0])) for number, add in enumerate(adds)))
+    tables = list(unit_kernels.read_values(Shared(target, MemoryBudget(1 << 20), names=("v",)), unit))
+    assert [table["v"].to_pylist() for table in tables] == (
+        [["v0"], ["v1"], ["v2"]] if at_once == 1 else [["v0", "v1", "v2"]]
+    )
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1_000_000), range(0, 1 << 33, 1 << 30)])

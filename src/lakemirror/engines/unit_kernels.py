@@ -47,6 +47,7 @@ from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
 
 _PART_OF_MEMORY = 32  # so much of the memory is taken by the keys that are given on together
+_VALUES_AT_ONCE = 32 << 20  # bytes of old values that are given on together
 
 
 def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
@@ -115,10 +116,21 @@ def read_given(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
 
 
 def read_values(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:
-    """The values of the chosen live rows of data files in the columns `shared.names`, by file and row."""
-    columns = [column for column in shared.target.columns if column.name in shared.names]
+    """The values of the chosen live rows of data files in the columns `shared.names`, by file and row: many at once,
+    because an engine makes the first of them at the same time as those of other units."""
+    target, columns = shared.target, [column for column in shared.target.columns if column.name in shared.names]
+    parts: list[pa.Table] = []
+    size = 0
     for file in unit.files:
-        yield from chosen_rows(file.add, shared.target, live_of(file.add, shared.target, file.deleted), columns)
+        for rows in chosen_rows(file.add, target, live_of(file.add, target, file.deleted), columns):
+            parts.append(rows)
+            size += rows.nbytes
+            if size >= _VALUES_AT_ONCE:
+                yield pa.concat_tables(parts)
+                parts, size = [], 0
+            del rows  # before the next ones are read
+    if parts:
+        yield pa.concat_tables(parts)
 
 
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:

@@ -151,15 +151,17 @@ def groups_of(
 
 
 def shared_out(items: Sequence[_Item], count: int, weight: Callable[[_Item], int]) -> list[list[_Item]]:
-    """The items in order, in at most `count` groups of similar weight."""
+    """The items in order, in at most `count` groups of similar weight: a group ends before an item of which most would
+    be beyond its share."""
     share = max(1, -(-sum(weight(item) for item in items) // count))
     groups: list[list[_Item]] = []
     before = 0
     for item in items:
-        if not groups or (before >= share * len(groups) and len(groups) < count):
+        its = weight(item)
+        if not groups or (2 * before + its >= 2 * share * len(groups) and len(groups) < count):
             groups.append([])
         groups[-1].append(item)
-        before += weight(item)
+        before += its
     return groups
 
 

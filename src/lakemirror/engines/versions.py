@@ -11,6 +11,7 @@ long the history is; others are left out by the statistics of their ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -268,13 +269,22 @@ def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, 
 
 
 def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look) -> pa.Table:
-    """The rows with these keys in the files of these numbers: all columns, FILE and ROW."""
-    chosen = list(numbers)
-    tables = []
-    for number, rows, table in look(target, [files[each] for each in chosen], _distinct(keys)) if chosen else ():
-        numbered = table.append_column(FILE, whole_numbers(np.full(len(rows), chosen[number])))
-        tables.append(numbered.append_column(ROW, whole_numbers(rows)))
-    return pa.concat_tables([no_versions(target), *tables]).combine_chunks()
+    """The rows with these keys in the files of these numbers: all columns, FILE and ROW. The ends of files with open
+    versions alone are not read: they are NULL."""
+    parts: tuple[list[int], list[int]] = [], []
+    for number in numbers:
+        parts[may_have_closed(files[number], target)].append(number)
+    without_ends = replace(target, columns=tuple(each for each in target.columns if each.name != END_AT))
+    none, distinct = no_versions(target), _distinct(keys)
+    tables = [none]
+    for chosen, read in zip(parts, (without_ends, target), strict=True):
+        for number, rows, table in look(read, [files[each] for each in chosen], distinct) if chosen else ():
+            numbered = table.append_column(FILE, whole_numbers(np.full(len(rows), chosen[number])))
+            numbered = numbered.append_column(ROW, whole_numbers(rows))
+            if read is without_ends:
+                numbered = numbered.append_column(END_AT, pa.nulls(len(rows), none.schema.field(END_AT).type))
+            tables.append(numbered.select(none.column_names))
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def no_versions(target: Target) -> pa.Table:

@@ -103,6 +103,22 @@ def are_dense(width: int, count: int) -> bool:
     return width <= max(_DENSE * count, min(_DENSE_IF_FEW * count, _FEW)) + 1024
 
 
+def order_of(numbers: np.ndarray) -> np.ndarray:
+    """The order of whole numbers, as `argsort` gives it; of equal ones the first stays first.
+
+    The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers takes a
+    seventh of the time of a stable `argsort`.
+    """
+    bits = len(numbers).bit_length()
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if high - low >= 1 << (63 - bits):
+        return np.argsort(numbers, kind="stable")
+    places = (np.subtract(numbers, low, dtype=np.int64) << bits) | np.arange(len(numbers))
+    places.sort()
+    order: np.ndarray = places & ((1 << bits) - 1)
+    return order
+
+
 def whole_numbers(values: np.ndarray) -> pa.Array:
     """The numbers as an Arrow array of int64. Unlike `pa.array`, it does not import `numpy.ma`, which takes 0.05 s."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])

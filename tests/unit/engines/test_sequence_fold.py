@@ -20,9 +20,10 @@ from tests.rounds import rounds
 
 from lakemirror.engines.kernels.ordered_fold import fold_ordered
 from lakemirror.engines.kernels.partial_rows import IN_TABLE
-from lakemirror.engines.kernels.sequence_order import highest_before, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import highest_before, in_order, sequence_ranks
 from lakemirror.engines.newest_rows import missing_rows, newest_rows
 from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering
+from lakemirror.keys.key_values import order_of
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -180,3 +181,14 @@ def test_the_highest_rank_so_far() -> None:
     code, rank = np.array([1, 0, 1, 1, 0]), np.array([3, 9, 1, 5, 2])
     found = highest_before(code, rank, np.array([True, True, True, False, True]), np.array([4, 0]))
     assert found.tolist() == [0, 4, 3, 3, 9]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3) | st.integers(-(2**63), 2**63 - 1))),
+    st.sampled_from([1, 1 << 40, 1 << 60]),
+)
+def test_orders_are_those_of_a_stable_sort(pairs: list[tuple[int, int]], step: int) -> None:
+    code, rank = np.array([each for each, _ in pairs], np.int64) * step, np.array([r for _, r in pairs], np.int64)
+    for numbers in (code, rank):
+        assert order_of(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+    assert in_order(code, rank).tolist() == np.lexsort((rank, code)).tolist()

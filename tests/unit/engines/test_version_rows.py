@@ -18,6 +18,7 @@ from tests.history_model import DELETE, UPSERT, Change, ChangeFile, HistoryModel
 
 from lakemirror.engines.kernels.version_rows import Changed, fold_versions
 from lakemirror.engines.row_work import Target, TargetColumn, Versioning
+from lakemirror.engines.versions import changed_versions
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 
 KEYS = ("k", "l")
@@ -203,3 +204,27 @@ def test_a_version_that_replaces_one_is_an_update_for_the_change_feed() -> None:
     assert found.removed.tolist() == [0] and found.replaced.tolist() == [True]
     assert found.open["w"].to_pylist() == ["y"] and found.closed["v"].to_pylist() == [2.0]
     assert found.replacing.tolist() == [False, True]
+
+
+def test_the_ends_of_files_with_open_versions_alone_are_not_read() -> None:
+    target, asked = target_for(("s",)), list[tuple[list[str], bool]]()
+    row = pa.table(
+        {n: pa.array([1 if k == pa.int64() else None], k) for n, k in {**TYPES, START_AT: pa.int64()}.items()}
+    )
+
+    def look(read: Target, files: Any, keys: pa.Table) -> list[Any]:
+        asked.append(([file["path"] for file in files], END_AT in [each.name for each in read.columns]))
+        return [(0, np.array([7]), row)] if files[0]["path"] == "open" else []
+
+    files = [
+        {"path": path, "stats": json.dumps({"numRecords": 2, "nullCount": {END_AT: nulls}})}
+        for path, nulls in (("closed", 0), ("mixed", 1), ("open", 2))
+    ]
+    rows = pa.table(
+        {name: pa.array([3 if name == "s" else row[name][0].as_py()], kind) for name, kind in TYPES.items()}
+    )
+    changes = Changed(rows, np.array([DELETE], np.int8))
+    found = changed_versions(target, Versioning((), ("s",)), files, changes, look)
+    assert asked == [(["open"], False), (["mixed"], True)]
+    assert found.deleted[2].tolist() == [7]
+    assert found.rows.closed[END_AT].to_pylist() == [3] and found.rows.closed[START_AT].to_pylist() == [1]

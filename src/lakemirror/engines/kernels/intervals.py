@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from lakemirror.engines.kernels.sequence_order import in_order
+
 OPEN = np.iinfo(np.int64).max
 """The end of a version that has none."""
 
@@ -136,24 +138,13 @@ def points_in_order(known: Known, events: Events, sequenced: bool, since: int = 
     times = points.times
     if not sequenced:
         times = np.where(is_new, points.times[~is_new].max(initial=0) + 1, times)
-    order = _sorted(points.keys, times)
+    order = in_order(points.keys, times)
     keys, times = points.keys[order], times[order]
     counts = np.ones(len(order), bool)
     counts[:-1] = (keys[1:] != keys[:-1]) | (times[1:] != times[:-1])
     if not sequenced:  # new events are in their order, whatever time they name
         counts |= is_new[order]
     return points.chosen(order)._replace(counts=counts)
-
-
-def _sorted(keys: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The order by key and time; of equal ones the first stays the first."""
-    if not len(keys):
-        return np.zeros(0, np.int64)
-    low, lowest = int(keys.min()), int(times.min())
-    span = int(times.max()) - lowest + 1
-    if (int(keys.max()) - low + 1) * span < 1 << 62:  # one sort of one number is three times as fast
-        return np.argsort((keys - low) * span + (times - lowest), kind="stable")
-    return np.lexsort((times, keys))
 
 
 def _points(

@@ -25,15 +25,15 @@ import pyarrow.compute as pc
 
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, with_keys
-from lakemirror.engines.kernels.sequence_order import highest_before, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import highest_before, in_order, sequence_ranks
 from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, Target
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPSERT
 from lakemirror.landing_zone.table_options import IGNORE
 
-_REMEMBERED, _OF_TABLE, _DIED = -3, -2, -1
-"""Where events that are not changes of the batch arrive: before all of these."""
+_REMEMBERED, _OF_TABLE, _DIED, _CHANGED = range(4)
+"""When events arrive: the changes of the batch, in their order, after all others."""
 
 
 class FoldedKeys(NamedTuple):
@@ -190,14 +190,14 @@ def _soft(keys: _Keys, alive: np.ndarray) -> _Chosen:
     event_rank = np.concatenate([old_rank, old_rank[died], remembered_rank, rank[changes]])
     its_delete = np.where(is_dead[of_remembered], _DIED, _REMEMBERED)
     arrival = np.concatenate([
-        np.full(len(of_old), _OF_TABLE), np.full(len(died), _DIED), its_delete, np.arange(len(changes))
+        np.full(len(of_old), _OF_TABLE), np.full(len(died), _DIED), its_delete, np.full(len(changes), _CHANGED)
     ])  # fmt: skip
     number = np.concatenate([np.full(len(of_old) + len(died), -1), np.arange(len(of_remembered)), changes])
-    is_change = arrival >= 0
+    is_change = arrival == _CHANGED
     is_delete = np.concatenate([
         np.zeros(len(of_old), bool), np.ones(len(died) + len(of_remembered), bool), keys.marker[changes] == DELETE
     ])  # fmt: skip
-    order = np.lexsort((arrival, event_rank, event_code))
+    order = in_order(event_code, event_rank * 4 + arrival)
     event_code, is_delete = event_code[order], is_delete[order]
     follows = np.ones(len(order), bool)
     follows[:1] = False

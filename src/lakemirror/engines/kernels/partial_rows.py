@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.row_work import FILE, ROW, ChangeUnit, Target
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -73,7 +73,7 @@ def partial_rows(
     of_partial = np.zeros(int(codes.max(initial=-1)) + 1, bool)
     of_partial[codes[named >= 0]] = True
     changes = np.flatnonzero(of_partial[codes])
-    changes = changes[np.argsort(codes[changes], kind="stable")]  # by key, then in their order
+    changes = changes[order_of(codes[changes])]  # by key, then in their order
     count = len(changes)
     code, named, places = codes[changes], named[changes], np.arange(count)
     is_first = np.ones(count, bool)

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.keys.key_values import order_of
+
 _MOST = 1 << 40
 """Numbers below it are used as they are; larger ones are ranked, so that a key's code fits beside them."""
 
-_LARGEST = 1 << 62
+_LARGEST = 1 << 60
 
 _WHOLE = {pa.timestamp("us").id: pa.int64(), pa.date32().id: pa.int32()}
 """As which numbers times and days are written, because not every year has a text that can be read."""
@@ -72,7 +74,7 @@ def highest_before(code: np.ndarray, rank: np.ndarray, counts: np.ndarray, first
     `code`: of the keys. `counts`: the changes whose rank counts for later ones. `first`: the rank that each key has
     before all of them, by its code; 0 for none.
     """
-    order = np.argsort(code, kind="stable")
+    order = order_of(code)
     its = code[order]
     step = max(int(rank.max(initial=0)), int(first.max(initial=0))) + 1
     base = its * step
@@ -84,6 +86,20 @@ def highest_before(code: np.ndarray, rank: np.ndarray, counts: np.ndarray, first
     result = np.empty(len(own), np.int64)
     result[order] = before - base
     return result
+
+
+def in_order(code: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """The order by key and rank; of equal ones the first stays the first.
+
+    Most keys have their ranks in order as they come: only those of the others are sorted by rank, too.
+    """
+    order = order_of(code)
+    its, ranks = code[order], rank[order]
+    falls = np.flatnonzero((its[1:] == its[:-1]) & (ranks[1:] < ranks[:-1]))
+    if len(falls):
+        wrong = np.flatnonzero(np.isin(its, its[falls]))
+        order[wrong] = order[wrong][np.lexsort((ranks[wrong], its[wrong]))]
+    return order
 
 
 def as_texts(value: pa.StructScalar) -> list[str]:
