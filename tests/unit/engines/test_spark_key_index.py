@@ -20,6 +20,7 @@ from tests.jobs_here import JobsHere
 from tests.mirror import Mirror, target_of, unit
 
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.spark import SparkEngine
@@ -146,13 +147,12 @@ def test_the_driver_reads_the_keys_of_changes_and_tasks_their_rows(tmp_path: Pat
     assert stages == [first + second, ["read_keys", *first, "read_keys", *second]]
 
 
-@pytest.mark.parametrize("driver_keys", [None, 0])
-def test_on_one_machine_tasks_write_and_the_driver_does_all_that_keys_need(
-    tmp_path: Path, driver_keys: int | None
-) -> None:
-    """`driver_keys` 0: keys are spilled, as by the local engine; on a cluster tasks would shuffle them."""
+@pytest.mark.parametrize("memory", [DEFAULT, 256 * ROWS])
+def test_on_one_machine_tasks_write_and_the_driver_does_all_that_keys_need(tmp_path: Path, memory: int) -> None:
+    """With little memory, keys are spilled as by the local engine; on a cluster tasks would shuffle them."""
     mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))
-    engine = SparkEngine(Mock(), few_bytes=1, keys_here=True, driver_keys=driver_keys)
+    engine = SparkEngine(Mock(), memory, few_bytes=1, keys_here=True)
+    assert engine.fold_memory == LocalEngine(memory).fold_memory
     engine._jobs = jobs = JobsHere()  # type: ignore[assignment]
     rows: dict[str, int] = {}
     for number in (1, 2, 3):

@@ -97,7 +97,8 @@ class SparkEngine(Pipeline):
         self.session = session
         self._jobs = Jobs(session, interpreter)
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys
-        self.fold_memory = 16 * max(1, self._driver_keys)  # more keys than estimated are spilled, and then shuffled
+        if not keys_here:  # more keys than estimated are spilled, and then shuffled
+            self.fold_memory = 16 * max(1, self._driver_keys)
         self._few_bytes = few_bytes
         self._keys_here = keys_here
         self._here = LocalEngine(memory)
