@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.table_rows import read_table, table_rows
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.local_engine import LocalEngine
+from lakemirror.engines.pipeline import Pipeline
 from lakemirror.maintenance.compaction import merge_small_files
 
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -169,3 +171,44 @@ def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> No
     assert versions(tmp_path, "id", "v") == [
         (1, "a", at(3) - MICRO, at(3)), (1, "x", at(3), None), (2, "b", at(3) - MICRO, at(3)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("failing", ["_mirrored", "_write_history"])
+def test_a_table_that_fails_while_the_other_is_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    begun(tmp_path)
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "v": ["a", "b"]})
+    sync(tmp_path)
+    put_at(tmp_path, 2, 2, marked([4, 2], id=[1, 2], v=["A", None]))
+    other = {"_mirrored": "_write_history", "_write_history": "_mirrored"}[failing]
+    is_written, has_failed, written_late = threading.Event(), threading.Event(), list[int]()
+    write = getattr(Pipeline, other)
+
+    def fails(*_: Any) -> None:
+        assert is_written.wait(60)
+        has_failed.set()
+        raise OSError("broken")
+
+    def writes_late(self: Any, work: Any, shared: Any, held: Any, written: list[Any]) -> Any:
+        is_written.set()
+        assert has_failed.wait(60)
+        found = write(self, work, shared, held, written)
+        written_late.append(len(written))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, failing, fails)
+        patch.setattr(Pipeline, other, writes_late)
+        patch.setattr(os, "cpu_count", lambda: 2)
+        patch.setattr("lakemirror.engines.engine._local_engines", {})
+        result = MirroredDatabase(tmp_path).sync()
+    assert result.failed and written_late and all(written_late)
+    for name in ("t", "t__history"):
+        snapshot = read_snapshot(tmp_path / "Tables" / name)
+        assert snapshot is not None and len(snapshot.files) == 1
+        named = [add["path"] for add in snapshot.files.values()]
+        assert [path.name for path in (tmp_path / "Tables" / name).glob("*.parquet")] == named
+    sync(tmp_path)
+    assert table_rows(tmp_path, "t", ["id", "v"]) == {(1, "A"): 1}
+    assert versions(tmp_path, "id", "v") == [(1, "A", at(2), None), (1, "a", at(1), at(2)), (2, "b", at(1), at(2))]
