@@ -51,7 +51,7 @@ from lakemirror.storage.served_files import ServedFile
 log = logging.getLogger("lakemirror")
 ROOT = "/delta-sharing"
 _MOST_BODY = 1024**2  # bytes of a query
-_LINES_AT_ONCE = 512
+_LINES_AT_ONCE = 128
 _MINUTE = 60
 _JSON_LINES = "application/x-ndjson; charset=utf-8"
 
