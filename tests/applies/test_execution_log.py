@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -449,6 +450,34 @@ def test_replaced_files_are_removed(shop: Path, monkeypatch: pytest.MonkeyPatch)
     assert snapshot is not None
     assert len(list((shop / EXECUTIONS).glob(f"{DAY}=*/*.parquet"))) <= 3
     assert logged(shop) == {f"t{n}": 1 for n in range(33)}
+
+
+@pytest.mark.full
+def test_a_month_of_ten_thousand_tables_fits_into_200_mb(shop: Path) -> None:
+    """One complete day, an apply of each table an hour, carried every five minutes; days of a month are as it is.
+
+    All that is not of the day's last version is counted once: commits, and files that were merged."""
+    chance, tables, carries = random.Random(3), 10_000, 24 * 12
+    log, midnight = a_log(shop), (time.time() // 86_400 - 1) * 86_400
+    for carry in range(carries):
+        hour, part = divmod(carry, 12)
+        for table in range(part, tables, 12):
+            execution = Execution(
+                round(midnight + carry * 300 + chance.random() * 300, 3), "Replicating", "sales", f"orders_{table}",
+                round(chance.lognormvariate(-3, 1), 3), int(chance.lognormvariate(5, 2)) + 1,
+                int(chance.lognormvariate(9, 1)), round(1 + chance.random() * 30, 3),
+                720 + hour * 5 + chance.randrange(5), 725 + hour * 5, 200 + hour, "local",
+            )  # fmt: skip
+            log.record(execution)
+        log.carry()
+    snapshot = read_snapshot(str(shop / EXECUTIONS))
+    assert snapshot is not None
+    day = sum(add["size"] for add in snapshot.files.values())
+    there = sum(path.stat().st_size for path in (shop / EXECUTIONS).rglob("*") if path.is_file())
+    month = 30 * day + there - day
+    print(f"{day / tables / 24:.1f} bytes a row in {len(snapshot.files)} files, a month {month / 1e6:.0f} MB")
+    assert deltalake.DeltaTable(str(shop / EXECUTIONS)).to_pyarrow_table(columns=["PositionTo"]).num_rows == tables * 24
+    assert month <= 200e6
 
 
 def test_what_a_capture_publishes_is_logged_once(shop: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -598,6 +599,50 @@ def test_every_answer_is_one_version_while_changes_are_applied(client: Reader) -
             return set(rows.values()) == {str(number)}
 
         until(is_there)
+
+
+@pytest.mark.full
+def test_a_reader_during_a_thousand_applies(client: Reader) -> None:
+    """Each apply moves an amount from one of ten accounts to another. Each answer has the balances of one apply whole,
+    none fails, and none is older than the one before."""
+    database, name, chance = client.running.root / "sales/bank", table("bank", "accounts"), random.Random(5)
+    states = {1: {**dict.fromkeys(range(10), 100), 999: 1}}  # by the number of the apply, which row 999 has, too
+    declare(database, "accounts", ["id"])
+
+    def apply(number: int, changed: dict[int, int]) -> None:
+        rows = {"id": list(changed), "name": [str(each) for each in changed.values()]}
+        put(database, "accounts", number, {**rows, "__rowMarker__": [4] * len(changed)})
+        MirroredDatabase(database, engine="local").sync()
+
+    def apply_all() -> None:
+        for number in range(2, 1001):
+            before = states[number - 1]
+            (giver, taker), amount = chance.sample(range(10), 2), chance.randrange(1, 50)
+            changed = {giver: before[giver] - amount, taker: before[taker] + amount, 999: number}
+            states[number] = {**before, **changed}
+            apply(number, changed)
+
+    def version() -> int:
+        answer = client.get(f"{name}/version")
+        assert answer.status == 200, answer.body
+        return int(answer.headers["Delta-Table-Version"])
+
+    apply(1, states[1])
+    until(lambda: client.query(name, headers=DELTA).status == 200)
+    seen: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        applying = pool.submit(apply_all)
+        while not seen or seen[-1] < 1000:
+            if applying.done():
+                applying.result()
+            before, answer = version(), client.query(name, headers=DELTA)
+            assert before <= int(answer.headers["Delta-Table-Version"]) <= version()
+            balances = {id_: int(text) for id_, text in client.rows(answer).items()}
+            assert balances == states[balances[999]], "rows of two versions"
+            seen.append(balances[999])
+    assert seen == sorted(seen) and version() >= 999
+    print(f"{len(seen)} answers, of {len(set(seen))} versions")
+    assert len(set(seen)) > 50
 
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
