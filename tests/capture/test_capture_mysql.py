@@ -120,8 +120,9 @@ def test_a_password_in_the_cache_of_the_server_and_not(
     assert [row["id"] for row in rows(tmp_path, url, "t")] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "and-the-position-file-is-lost"])
 def test_another_server_with_the_same_transactions_is_not_followed(
-    own_server: Callable[..., MariaDb], tmp_path: Path
+    own_server: Callable[..., MariaDb], tmp_path: Path, is_lost: bool
 ) -> None:
     """Positions are of one server's files: after a failover the same byte may be within other transactions."""
     server = own_server(*LOGGED, *GTIDS)
@@ -130,6 +131,8 @@ def test_another_server_with_the_same_transactions_is_not_followed(
     capture(tmp_path, url)
     server.stop()
     (server.folder / "data/auto.cnf").unlink()
+    if is_lost:
+        (tmp_path / "Files/LandingZone/_capture.json").unlink()
     server.start()
     execute(url, "insert into t values (2)")
     with pytest.raises(LakemirrorError, match="another server") as raised:

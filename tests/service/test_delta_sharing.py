@@ -506,6 +506,10 @@ def test_lines_are_made_once_for_each_caller_and_minute(monkeypatch: pytest.Monk
         kept.of([FileLine({}, ("", "x", "")) for _ in range(3)], number, link, 120)
         assert sum(map(len, kept._known.values())) <= 10
     assert kept.of(files * 3, "me", link, 120) is None, "more than may be kept"
+    many = [FileLine({}, ("", name, "")) for name in "abcdefgh"]
+    for _ in range(2):
+        assert kept.of(many, "many", link, 180) is not None
+    assert made[-8:] == list("abcdefgh") and made[-9] != "h", "more than half of what may be kept, made once"
 
 
 def test_a_link_opens_one_file_and_nothing_else(client: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

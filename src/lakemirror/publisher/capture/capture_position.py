@@ -37,7 +37,8 @@ class Position:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """What the footer of a change file says (sources.md, section 3)."""
+    """What the footer of a change file says (sources.md, section 3). `server`: whose positions these are, where the
+    positions of two servers with the same rows differ; else empty."""
 
     source: str
     name: str
@@ -45,6 +46,7 @@ class FilePosition:
     last: Position
     transaction: int | str = 0
     final: bool = True
+    server: str = ""
 
     def footer(self) -> dict[str, str]:
         """The entry for a Parquet file's metadata."""

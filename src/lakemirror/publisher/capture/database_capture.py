@@ -138,7 +138,7 @@ class Capture:
                 self._load(source, wanted)
             if self._stop.is_set():
                 return True
-            origin = Origin(source.kind, self._options.name, start)
+            origin = Origin(source.kind, self._options.name, start, source.server)
             streams = {
                 table.key: TableStream(table.landing, table.shape, table.state, origin)
                 for table in tables.streaming
@@ -189,14 +189,17 @@ class Capture:
 
     def _begin(self, source: Source, tables: CapturedTables) -> int:
         """The position behind which the stream begins."""
-        newest, begins = 0, []
+        newest, begins, servers = 0, [], set[str]()
         for table in tables:
             at = newest_position(table.landing.place).position
             newest = max(newest, 0 if at is None else at.last.lsn)
             if table.phase == STREAMING and table.key not in tables.refused and table.state is not None:
                 begins.append(max(table.state.start, 0 if at is None else at.begin))
+                servers |= {at.server} if at is not None else set()
         said = read_zone_state(self._zone)
-        return source.begin(Reached(len(begins), newest, min(begins, default=None), said), self._stop)
+        servers = {said["server"]} if said and said.get("server") else servers - {""}
+        reached = Reached(len(begins), newest, min(begins, default=None), said, frozenset(servers))
+        return source.begin(reached, self._stop)
 
     def _load(self, source: Source, wanted: Sequence[CapturedTable]) -> None:
         """Loads tables, all in one snapshot, whose position says from where their changes count."""
@@ -211,7 +214,7 @@ class Capture:
     def _load_table(self, source: Source, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
         state = TableState(self._kind, self._options.name, LOADING, position, form=table.source.form.content)
-        at = FilePosition(state.source, state.name, Position(), Position(position))
+        at = FilePosition(state.source, state.name, Position(), Position(position), server=source.server)
         try:
             for warning in table.source.warnings:
                 self._tell(f"{table.name}: {warning}")

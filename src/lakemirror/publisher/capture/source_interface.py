@@ -27,13 +27,15 @@ from lakemirror.publisher.capture.source_tables import SourceTable
 class Reached:
     """What the landing zone says before a stream begins. `streaming`: how many tables are loaded. `newest`: the
     furthest position of any table. `oldest`: where the stream must begin for the tables that are loaded; None where
-    there is none. `said`: `_capture.json` of the landing zone.
+    there is none. `said`: `_capture.json` of the landing zone. `servers`: whose positions these are, as in
+    `FilePosition`.
     """
 
     streaming: int
     newest: int
     oldest: int | None
     said: Mapping[str, Any] | None
+    servers: frozenset[str] = frozenset()
 
 
 class Snapshot(Protocol):

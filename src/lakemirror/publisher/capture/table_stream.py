@@ -35,11 +35,17 @@ Found = Callable[[dict[str, Any]], "dict[str, pa.Scalar] | None"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose positions these are: the kind of source, the capture's name, where the source's stream starts."""
+    """Whose positions these are: the kind of source, the capture's name, where the source's stream starts, and the
+    server, as in `FilePosition`."""
 
     source: str
     name: str
     stream_start: int
+    server: str = ""
+
+    def at(self, first: Position, last: Position, transaction: int | str = 0, final: bool = True) -> FilePosition:
+        """The position of a file with these events."""
+        return FilePosition(self.source, self.name, first, last, transaction, final, self.server)
 
 
 class TableStream:
@@ -53,7 +59,7 @@ class TableStream:
         self.origin = origin
         newest = newest_position(table.place)
         self._number = newest.number
-        at = newest.position or FilePosition(origin.source, origin.name, Position(), Position(state.start))
+        at = newest.position or origin.at(Position(), Position(state.start))
         if newest.number and (newest.position is None or newest.position.name != origin.name):
             raise self._taken(newest.number)
         self._at = at
@@ -93,9 +99,7 @@ class TableStream:
         self.shape = shape()
         commits, orders = events["commit"], events["order"]
         last = Position(int(commits[-1].as_py()), orders[-1].as_py())
-        at = FilePosition(
-            self.origin.source,
-            self.origin.name,
+        at = self.origin.at(
             Position(int(commits[0].as_py()), orders[0].as_py()),
             last,
             events["transaction"][-1].as_py(),
@@ -121,7 +125,7 @@ class TableStream:
             Position(int(part["lsn"][at].as_py()), part["order"][at].as_py()) for at in (0, part.num_rows - 1)
         )
         number = part["transaction"][-1].as_py()
-        self._write(part, FilePosition(self.origin.source, self.origin.name, first, last, number, False), found)
+        self._write(part, self.origin.at(first, last, number, final=False), found)
         return left
 
     def _new(self, events: pa.Table) -> pa.Table:

@@ -30,7 +30,8 @@ class LinkedLines:
         if len(files) > _MOST:
             return None
         with self._lock:
-            if expiry != self._expiry or self._count + len(files) > _MOST:
+            new = max(0, len(files) - len(self._known.get(scope, ())))  # at least
+            if expiry != self._expiry or self._count + new > _MOST:
                 self._known, self._expiry, self._count = {}, expiry, 0
             known = self._known.setdefault(scope, {})
         found, new = [], 0

@@ -99,7 +99,7 @@ class MariaDbSource(SourceBlock):
         if not reached.streaming or reached.oldest is None:
             return self.log.now()
         said = reached.said or {}
-        if said.get("server", self.server) != self.server:
+        if reached.servers - {self.server}:
             raise position_lost("the log is that of another server, as after a failover", reached.streaming)
         start = max(reached.oldest, int(said.get("position") or 0))
         if why := self.log.files.lost(start):
