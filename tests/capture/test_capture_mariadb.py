@@ -256,6 +256,60 @@ def lost(captured: Captured, options: CaptureOptions, why: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "and-the-position-file-is-lost"])
+def test_a_log_that_is_reset_and_as_long_again_is_not_followed(
+    own_server: Callable[..., MariaDb], tmp_path: Path, is_lost: bool
+) -> None:
+    """The same statements make the same file with the same transactions at the same places, in another second."""
+    server = own_server(*LOGGED)  # MySQL without GTIDs
+    captured = CaptureProcess(server.database(), "db1", tmp_path / "shop", tmp_path / "log")
+    captured.tables = ("t",)
+    captured.source_rows = lambda table: execute(captured.url, f"select * from {table}")  # type: ignore[method-assign]
+    execute(captured.url, "create table t (id int primary key, v text)")
+    statements = ["delete from t", "insert into t values (1, 'a')", "update t set v = 'b'"]
+    execute(captured.url, "insert into t values (7, 'c')", server.clear_log)
+    captured.finish()
+    execute(captured.url, *statements)
+    captured.finish()
+    captured.assert_equal()
+    length = execute(captured.url, server.log_status)[0][1]
+    if is_lost:
+        (captured.db / "Files/LandingZone/_capture.json").unlink()
+    execute(captured.url, server.clear_log, *statements, "insert into t values (2, 'unseen')")
+    assert execute(captured.url, server.log_status)[0][1] > length
+    lost(captured, CaptureOptions(captured.url), "after RESET MASTER")
+    captured.finish("--reload", "all")
+    captured.assert_equal()
+    execute(captured.url, "insert into t values (3, 'behind')")
+    captured.finish()
+    captured.assert_equal()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("goes_on", [False, True], ids=["", "and-a-second-file-begins"])
+def test_a_log_that_is_reset_while_it_is_followed(
+    own_server: Callable[..., MariaDb], tmp_path: Path, goes_on: bool
+) -> None:
+    """The server says nothing: it waits at the end of the old file, and sends the second one of the new log."""
+    server = own_server()
+    captured = Captured(server.database(), tmp_path / "shop", tmp_path / "log")
+    captured.start()
+    try:
+        captured.wait(lambda: "following" in captured.said())
+        execute(captured.url, "insert into two (id, v) values (1, 'old')")
+        captured.wait(lambda: captured.files("two") == 2)
+        second = ["flush binary logs", "insert into two (id, v) values (3, 'behind')"] if goes_on else []
+        execute(captured.url, server.clear_log, "insert into two (id, v) values (2, 'new')", *second)
+        assert captured.process is not None
+        assert captured.process.wait(60) == 1, captured.said()
+    finally:
+        captured.close()
+    assert "capture-position-lost" in captured.said()
+    captured.finish("--reload", "all")
+    captured.assert_equal()
+
+
+@pytest.mark.full
 def test_a_sum_agrees_at_every_cut(mariadb_server: MariaDb, tmp_path: Path) -> None:
     """Each transaction moves money from one table to another; the capture is killed meanwhile."""
     url = mariadb_server.database()
