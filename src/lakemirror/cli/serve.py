@@ -29,7 +29,7 @@ _NEEDED = ("aiohttp", "awscrt", "cryptography", "jwt", "prometheus_client")
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Where the service listens, and how clients are to trust it."""
+    """Where the service listens, how clients are to trust it, and where it says that tables are."""
 
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any.", min=0, max=65535)] = 8443
@@ -42,6 +42,9 @@ class AddressOptions:
         list[str] | None, typer.Option(help="A further name or address in the certificate that is made.")
     ] = None
     http: Annotated[bool, typer.Option("--http", help="Plain HTTP, on a loopback address only.")] = False
+    file_locations: Annotated[
+        bool, typer.Option("--file-locations", help="Tell clients of Unity's interface on this machine tables' paths.")
+    ] = False
 
     def check(self) -> None:
         """LakemirrorError `service-option-invalid` for options that exclude one another."""
@@ -104,6 +107,7 @@ def serve(
         token_lifetime=limits.token_lifetime,
         limits=Limits(_bytes(limits.max_body), limits.body_timeout, limits.page_size, limits.max_requests),
         state=state,
+        file_locations=address.file_locations,
     )
     import asyncio
 

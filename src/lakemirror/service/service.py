@@ -52,7 +52,7 @@ from lakemirror.service.under_way import CountingAuthenticator, UnderWay
 from lakemirror.service.unity.unity_endpoints import API, Unity, unity_refusal
 from lakemirror.storage import Place
 from lakemirror.storage.lease import RENEWED, Lease
-from lakemirror.storage.place import capabilities_of
+from lakemirror.storage.place import capabilities_of, local_path
 
 log = logging.getLogger("lakemirror")
 
@@ -70,7 +70,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 class Options:
     """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP.
 
-    `state`: the service's own folder on a disk; None: ROOT/.lakemirror.
+    `state`: the service's own folder on a disk; None: ROOT/.lakemirror. `file_locations`: clients of Unity Catalog's
+    interface on this machine get the paths of tables.
     """
 
     host: str = "127.0.0.1"
@@ -82,6 +83,7 @@ class Options:
     token_lifetime: int = 3600
     limits: Limits = field(default_factory=Limits)
     state: Path | None = None
+    file_locations: bool = False
 
 
 def plane_of(target: str) -> str:
@@ -107,6 +109,8 @@ class Service:
         """LakemirrorError `service-option-invalid`, `root-in-use`."""
         self.root = root.absolute()
         self.options = options
+        if options.file_locations and local_path(self.root) is None:
+            raise LakemirrorError("service-option-invalid", f"--file-locations needs a folder on a disk, not {root}")
         self._own = own_folder(self.root, options.state)
         self._held = contextlib.ExitStack()
         if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
@@ -145,7 +149,9 @@ class Service:
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging, limits).handle,
+            "unity": Unity(
+                self.registry, self.authenticator, self.under_way, self.base_url, paging, limits, options.file_locations
+            ).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
