@@ -71,7 +71,7 @@ def database(tmp_path: Path) -> Path:
         put(database, f"parts/year={year}", 1, {"id": [int(year)]})
     declare(database, "types", ["d"])
     at = pa.array([INSTANT], pa.timestamp("us", "UTC"))
-    put(database, "types", 1, pa.table({"at": at, "d": [date(2024, 2, 29)], "n": [Decimal("1.20")], "b": [b"x"]}))
+    put(database, "types", 1, pa.table({"t": at, "d": [date(2024, 2, 29)], "n": [Decimal("1.20")], "b": [b"x"]}))
     mirror = MirroredDatabase(database, engine="local")
     mirror.sync()
     put(database, "orders", 2, {"id": [1, 2], "name": ["z", None], MARKER: [4, 2]})
@@ -109,13 +109,13 @@ def test_tables_are_listed_and_read_by_name(python: Path, database: Path) -> Non
     with asked(python, database, "--file-locations") as ask:
         assert [row[1:4] for row in ask("show all tables")] == [
             ["shop", "mapped", ["id", "a b;"]], ["shop", ODD, ["id", "name"]], ["shop", "orders", ["id", "name"]],
-            ["shop", "parts", ["id", "year"]], ["shop", "types", ["at", "d", "n", "b"]],
+            ["shop", "parts", ["id", "year"]], ["shop", "types", ["t", "d", "n", "b"]],
             ["shop:crm", "people", ["id", "name"]],
         ]  # fmt: skip
         assert ask("from sales.shop.orders order by id limit 3") == [[0, "a"], [1, "z"], [3, "a"]]
         assert ask('select id, "a b;" from sales.shop.mapped where id = 7') == [[7, "a"]]
         assert ask("from sales.shop.parts where year = '2025'") == [[2025, "2025"]]
-        types = "select epoch_us(at), d::varchar, n::varchar, b::varchar from sales.shop.types"
+        types = "select epoch_us(t), d::varchar, n::varchar, b::varchar from sales.shop.types"
         assert ask(types) == [[INSTANT, "2024-02-29", "1.20", "x"]]
         for name in (f'shop."{ODD}"', '"shop:crm".people'):
             assert ask(f"select count(*), max(name) from sales.{name}") == [[1000, "a"]]
@@ -140,5 +140,4 @@ def test_locations_of_the_storage_endpoint_are_listed_alone(python: Path, databa
     with asked(python, database) as ask:
         assert {row[2] for row in ask("show all tables")} == {"orders", "mapped", ODD, "parts", "types", "people"}
         found = ask("from sales.shop.orders")
-        print(found)
-        assert "DeltaKernel" in found
+        assert "did not match any known pattern for scheme: abfss" in found

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from running_service import Running, principals_of
+from tests.commands import CommandRunner
 from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
-from lakemirror.errors import LakemirrorError
-from lakemirror.service.service import Options, Service
+from lakemirror.cli import app
 from lakemirror.service.unity.unity_endpoints import _is_of_this_machine
 from lakemirror.storage.place import place
 
@@ -83,7 +83,7 @@ def test_a_client_that_has_gone_is_told_no_path() -> None:
 
 
 def test_a_store_has_no_paths(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with pytest.raises(LakemirrorError, match="--file-locations needs a folder on a disk") as refused:
-        Service(place("s3://lake/mirrors"), Options(state=state, file_locations=True))
-    assert refused.value.code == "service-option-invalid" and not state.exists()
+    words = ["serve", "s3://lake/mirrors", "--state", str(tmp_path / "state"), "--file-locations"]
+    answer = CommandRunner().invoke(app, words)
+    assert answer.exit_code == 2 and not (tmp_path / "state").exists()
+    assert "service-option-invalid: --file-locations needs a folder on a disk, not s3://lake/mirrors" in answer.stderr

@@ -52,7 +52,7 @@ from lakemirror.service.under_way import CountingAuthenticator, UnderWay
 from lakemirror.service.unity.unity_endpoints import API, Unity, unity_refusal
 from lakemirror.storage import Place
 from lakemirror.storage.lease import RENEWED, Lease
-from lakemirror.storage.place import capabilities_of, local_path
+from lakemirror.storage.place import capabilities_of
 
 log = logging.getLogger("lakemirror")
 
@@ -71,7 +71,7 @@ class Options:
     """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP.
 
     `state`: the service's own folder on a disk; None: ROOT/.lakemirror. `file_locations`: clients of Unity Catalog's
-    interface on this machine get the paths of tables.
+    interface on this machine get the paths of tables, where the root is a folder.
     """
 
     host: str = "127.0.0.1"
@@ -109,8 +109,6 @@ class Service:
         """LakemirrorError `service-option-invalid`, `root-in-use`."""
         self.root = root.absolute()
         self.options = options
-        if options.file_locations and local_path(self.root) is None:
-            raise LakemirrorError("service-option-invalid", f"--file-locations needs a folder on a disk, not {root}")
         self._own = own_folder(self.root, options.state)
         self._held = contextlib.ExitStack()
         if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
@@ -143,15 +141,13 @@ class Service:
             self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
             self.base_url,
         )  # fmt: skip
-        links = FileLinks(self.tokens.derived_key("links"))
-        known = (self.authenticator, self.principals, self.under_way)
-        sharing = Sharing(self.registry, *known, self.base_url, paging, links, limits)
+        known = (self.authenticator, self.principals, self.under_way, self.base_url)
+        sharing = Sharing(self.registry, *known, paging, FileLinks(self.tokens.derived_key("links")), limits)
+        asked = (self.authenticator, self.under_way, self.base_url)
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(
-                self.registry, self.authenticator, self.under_way, self.base_url, paging, limits, options.file_locations
-            ).handle,
+            "unity": Unity(self.registry, *asked, paging, limits, options.file_locations).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
