@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.schema import Column, needs_mapping
-from lakemirror.errors import Rejected, TableError
+from lakemirror.errors import Bad, Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
 from lakemirror.landing_zone.metadata import TableMetadata, Warned
@@ -78,8 +78,8 @@ def next_batch(
     limits: Limits,
     rules: Rules | None = None,
     mixed: bool = False,
-) -> Batch | Rejected:
-    """The longest run of files that one apply may take, or why the first one cannot be applied.
+) -> Batch:
+    """The longest run of files that one apply may take. Raises Bad if the first one cannot be applied.
 
     `columns` are the table's before the batch, none for a new table. `rules`: how they may grow. `metadata`: what the
     publisher declares. `mixed`: a marker column counts as mixed, without regard to its statistics.
@@ -118,7 +118,7 @@ def next_batch(
         _warn(warnings, item, grown)
     if not taken:
         assert rejected is not None
-        return rejected
+        raise Bad(rejected)
     return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected, partial)
 
 
