@@ -37,7 +37,7 @@ from lakemirror.mirror.next_batch import Batch, BatchFile
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import BEYOND, MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.mirror.table_log import TableLog
-from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.durable import POWER, make_folders, remove_empty_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
@@ -91,12 +91,17 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     what engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
     """
     failpoints.reach("apply.before-write")
-    for each in (plan, *plan.also):
-        if each.base.snapshot is None:
-            make_table_folder(each.base)
-    result = _row_results(plan, engine, trust_footers)
-    results = [result, *result.also]
     plans = [plan, *plan.also]
+    new = [each.base for each in plans if each.base.snapshot is None]
+    for base in new:
+        make_table_folder(base)
+    try:
+        result = _row_results(plan, engine, trust_footers)
+    except BaseException:
+        for base in new:
+            remove_empty_folders(place(base.path))
+        raise
+    results = [result, *result.also]
     try:
         first, *also = [_written(each, its) for each, its in zip(plans, results, strict=True)]
     except BaseException as error:
@@ -214,7 +219,7 @@ def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
     """The plan with a warning of partial rows that got NULLs."""
     message = f"{missing} {MISSING_ROWS}"
     warned = Warned("partial-row-missing", message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
+    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
 
 
 def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
@@ -222,7 +227,7 @@ def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
     assert plan.base.history is not None
     message = f"{plan.base.history.target} got late changes that are older than `late_days`: versions may be inexact"
     warned = Warned(BEYOND, message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
+    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
 
 
 def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> list[Action]:

@@ -6,7 +6,8 @@ pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -39,7 +40,8 @@ class BatchFile(NamedTuple):
     known: frozenset[str] | None = None
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
@@ -53,11 +55,11 @@ class Batch(NamedTuple):
     rejected: Rejected | None = None
     partial: bool = False
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(f.file.footer.num_rows for f in self.files)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return sum(f.file.entry.size for f in self.files)
 

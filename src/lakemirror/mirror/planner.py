@@ -152,9 +152,9 @@ def plan(
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
-        batch = batch._replace(warnings=(*batch.warnings, *replaced))
+        batch = replace(batch, warnings=(*batch.warnings, *replaced))
     if options is not NO_OPTIONS and options.has_versions:
-        batch = batch._replace(append_only=False)
+        batch = replace(batch, append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:

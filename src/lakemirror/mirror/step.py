@@ -32,7 +32,7 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import marker_of
-from lakemirror.landing_zone.staging import Staging, needs_staging
+from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
@@ -106,7 +106,7 @@ class Replicator:
         the applied files are set aside. After Rejected, the view has no work, and its `error` says why.
         LakemirrorError: an error of the whole attempt, or of the table.
         """
-        staged: list[ChangeFile] = []
+        staged: Sequence[ChangeFile] = ()
         if preference is not None:
             self._rules = replace(self._rules, preference=preference)
         try:
@@ -122,8 +122,10 @@ class Replicator:
                 if prepare(view, base, self._history_base, self._rules):
                     return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
-            view, staged = self._staged(view, base, files)
-            view, done = self._one_commit(view, base, staged, engine)
+            if view.files.metadata.file_format != "Parquet":
+                view, files = self._staged(view, base, files)
+                staged = files
+            view, done = self._one_commit(view, base, files, engine)
             if not isinstance(done, Applied):
                 self._observer.forget()
                 return view, done
@@ -142,7 +144,8 @@ class Replicator:
             self._observer.forget()
             raise
         finally:
-            self._staging.clear(staged)
+            if staged:
+                self._staging.clear(staged)
 
     def _one_commit(
         self, view: View, base: Base, files: Sequence[ChangeFile], engine: Callable[[str], Engine]
@@ -243,10 +246,8 @@ class Replicator:
         since = min(file.entry.modified for file in files)
         return until_cut(files, CutManifests.of(self._storage).last_files(str(self.name), since))
 
-    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, list[ChangeFile]]:
+    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, Sequence[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
-        if not needs_staging(view.files.metadata):
-            return view, list(files)
         chosen: list[ChangeFile] = []
         size = 0
         for file in files[: self._rules.limits.files]:

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.engines.kernels.calendar_days import calendar_of
+from lakemirror.engines.kernels.calendar_days import Calendar, calendar_of
 from lakemirror.engines.kernels.convert_types import Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, SOURCE_TIME, UNCHANGED
 
-_NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
+_NEVER_TIMES = ("smallint", "int", "bigint", "float", "double", "boolean", "binary")  # nested values are string
 
 
 class Wanted(NamedTuple):
@@ -71,7 +71,6 @@ def wanted_columns(
     unchanged = next((each for each in found if each.column.name == UNCHANGED), None)
     constants = {name.lower() for name, _ in unit.constants}
     absent_key = next((key for key in key_columns if key.lower() not in held.keys() | constants), None)
-    calendar = calendar_of(footer.metadata)
     conversions: dict[str, tuple[Wanted, Conversion]] = {}
     for column in asked:
         each = held.get(column.name.lower())
@@ -79,8 +78,7 @@ def wanted_columns(
             continue
         if each.column.unsupported is not None or not fits(each.column.table_type or "", column.type):
             raise _misfit(each.column, column, unit.name)
-        int96 = _is_int96(footer, each)
-        conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
+        conversions[column.name] = (each, _conversion(footer, each, column.type, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
     time = _time(found, footer) if with_time else None
     chosen |= {each.place: each for each in (marker, unchanged, time and time[0]) if each is not None}
@@ -108,16 +106,16 @@ def _time(found: Sequence[Wanted], footer: pq.FileMetaData) -> tuple[Wanted, Con
     held = next((each for each in found if each.column.name == SOURCE_TIME), None)
     if held is None or (held.column.table_type is None and held.column.unsupported is None):
         return None
-    calendar = calendar_of(footer.metadata)
-    return held, Conversion(held.column, "timestamp", calendar, _is_int96(footer, held), "UTC")
+    return held, _conversion(footer, held, "timestamp", "UTC")
 
 
-def _is_int96(footer: pq.FileMetaData, each: Wanted) -> bool:
-    """True for times in an old form of Parquet."""
-    return each.column.table_type not in _NEVER_INT96 and any(
-        footer.schema.column(leaf).physical_type == "INT96"
-        for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-    )
+def _conversion(footer: pq.FileMetaData, each: Wanted, type_: str, zone: str) -> Conversion:
+    """How a column of the file is converted to a column of the table of this type."""
+    if each.column.table_type in _NEVER_TIMES:
+        return Conversion(each.column, type_, Calendar(), zone=zone)
+    leaves_of = range(each.first_leaf, each.first_leaf + each.leaves)
+    int96 = any(footer.schema.column(leaf).physical_type == "INT96" for leaf in leaves_of)
+    return Conversion(each.column, type_, calendar_of(footer.metadata), int96, zone)
 
 
 def _columns(footer: pq.FileMetaData, unit: ChangeUnit) -> list[Wanted]:

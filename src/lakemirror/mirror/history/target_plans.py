@@ -247,7 +247,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
             needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
             given = [column for column in given if column.name.lower() in needed]
         configuration[LATE_DAYS_PROPERTY] = str(declared.options.late_days)
-        batch = batch._replace(files=())  # its partition folders are no folders of this table
+        batch = replace(batch, files=())  # its partition folders are no folders of this table
     grown = {column.name: column for column in (*given, *added)}
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
     if is_versions:
@@ -255,7 +255,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
             configuration, (declared.options, table.options), declared.key_columns, columns, table.target
         )  # fmt: skip
     never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
-    metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
+    metadata = metadata_after(before, own, replace(batch, columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
     check_writable(metadata, snapshot, base.path)
     return metadata
