@@ -61,6 +61,11 @@ class _Round:
     start: int
     streams: dict[Table, TableStream]
 
+    @property
+    def numbers(self) -> dict[Table, int]:
+        """The tables that are streamed, with the number of each, as `SourceForm` says."""
+        return {table: self.tables[table].source.form.number for table in self.streams}
+
 
 Progress = Callable[[str, int, "int | None"], None]
 
@@ -289,34 +294,26 @@ class Capture:
         done = threading.Event()
         pulse = Pulse(now.source, now.start)
 
-        def has_more() -> bool:
-            if until is None and self._has_more(now):
-                self._again.set()
-            return self._again.is_set()
-
         def step(handle: Callable[[ChangeHandler], bool]) -> bool:
             confirmed = handle(handler)
             if until is not None and handler.committed >= until:
                 done.set()
             if handler.may_confirm:
-                last = done.is_set()
-                self._cuts.step(
-                    handler.streams, handler.committed, state.milliseconds, lambda: not has_more(), now=last
-                )
+                same, last = (lambda: not self._has_more(now)), done.is_set()
+                self._cuts.step(handler.streams, handler.committed, state.milliseconds, same, now=last)
             pulse.beat(handler.committed)
             return confirmed and not self._again.is_set()
 
         def ended() -> bool:
-            if not wanted and pulse.looks():
+            if until is None and not wanted and pulse.looks():
                 with suppress(LakemirrorError):
-                    has_more()
+                    self._has_more(now)
             return self._stop.is_set() or done.is_set() or self._again.is_set()
 
         self._tell_once(f"following {len(now.streams)} tables")
         loading = self._load_beside(wanted)
         try:
-            numbers = {table: now.tables[table].source.form.number for table in now.streams}
-            _run_until(now.source.log.stream(now.start, numbers, step), ended)
+            _run_until(now.source.log.stream(now.start, now.numbers, step), ended)
         except TableError as error:
             if error.code != "capture-value":
                 raise
@@ -353,11 +350,15 @@ class Capture:
         return True
 
     def _has_more(self, now: _Round) -> bool:
-        """True where the source has tables that this round does not know, or not in their form, or another log."""
+        """True where the source has tables that this round does not know, or not in their form, or another log; another
+        round begins then, unless this one ends by itself."""
         known = {table.key: table.source.form for table in now.tables if table.key not in now.tables.refused}
         found = {(each.schema, each.name): each for each in now.source.tables() if each.problem is None}
         changed = [key for key in now.streams.keys() & found.keys() if found[key].form != known[key]]
-        return bool(changed or found.keys() - known.keys() - now.tables.unnamed) or now.source.is_begun_again()
+        has_more = changed or found.keys() - known.keys() - now.tables.unnamed or now.source.is_begun_again()
+        if has_more and self._until is None:
+            self._again.set()
+        return bool(has_more)
 
 
 def _publisher(table: LandingTable, at: FilePosition) -> Publish:
