@@ -61,6 +61,8 @@ class MemoryRegistry:
     def staging(self) -> Path:
         return self._staging
 
+    staged_copies = None
+
     def workspaces(self) -> list[WorkspaceEntry]:
         return self._workspaces
 

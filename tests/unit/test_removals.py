@@ -12,10 +12,10 @@ import pytest
 
 import lakemirror
 from lakemirror import failures
-from lakemirror.service.private_files import write_private
 from lakemirror.storage import own_files
 from lakemirror.storage.durable import put_over
 from lakemirror.storage.own_files import remove_work_folder, work_folder
+from lakemirror.storage.private_files import write_private
 
 PACKAGE = Path(lakemirror.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples"
