@@ -20,6 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over
 from lakemirror.storage.place import local_path, names_in
+from lakemirror.storage.served_files import now_ns
 
 log = logging.getLogger("lakemirror")
 
@@ -145,8 +146,9 @@ class _Objects:
         if not lines:
             return
         if not self._name or len(self._content) + len(lines) > OBJECT:
-            begins = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            self._name, self._content = f"{begins}-{uuid.uuid4().hex}.jsonl", b""
+            seconds, rest = divmod(now_ns(), 10**9)
+            begins = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
+            self._name, self._content = f"{begins}.{rest:09}Z-{uuid.uuid4().hex[:8]}.jsonl", b""
             self._remove_oldest()
         put_over(self._folder / self._name, self._content + lines, durable=True)
         self._content += lines
