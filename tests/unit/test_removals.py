@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.source import parsed
 
 import lakemirror
 from lakemirror import failures
@@ -39,7 +40,7 @@ def places() -> dict[str, set[str]]:
     files = [(root, path) for root in (PACKAGE, EXAMPLES) for path in sorted(root.rglob("*.py"))]
     for root, path in files:
         file = path.relative_to(root).as_posix()
-        for function, call in calls(ast.parse(path.read_text(encoding="utf-8")), ()):
+        for function, call in calls(parsed(path), ()):
             if verb := removing(call):
                 found.setdefault(f"{file}:{function}", set()).add(verb)
     return found
