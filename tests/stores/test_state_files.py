@@ -202,9 +202,10 @@ class Machines:
         self.folder, self._own, self._number = folder, own, 0
         self.copies = folder.parent / ".lakemirror/staged/x"
 
-    def next(self) -> DatabaseFiles:
+    def next(self, number: int = 0) -> DatabaseFiles:
+        """The files as the next machine has them, or one that was there before."""
         self._number += 1
-        files = DatabaseFiles(self.folder, self._own / str(self._number), self.copies)
+        files = DatabaseFiles(self.folder, self._own / str(number or self._number), self.copies)
         drop_published(files)
         return files
 
@@ -343,3 +344,18 @@ def test_what_the_store_has_not_taken_is_not_acknowledged(machines: Machines, mo
     assert files.uploads[FILE].end == 0
     append(files, f"{TABLE}/2.parquet", 0, b"abc")  # its create has come with this
     assert machines.next().uploads[f"{TABLE}/2.parquet"].end == 3
+
+
+def test_what_was_staged_on_a_disk_gives_way_to_the_copies(machines: Machines, tmp_path: Path) -> None:
+    first = machines.next()
+    create_file(first, FILE, Conditions())
+    append(first, FILE, 0, b"abc", 3)
+    block = first.temporary("block")
+    block.write_bytes(b"one")
+    keep_block(first, f"{TABLE}/2.parquet", "MQ==", block, Conditions())
+    (first.staging / "notes.txt").write_text("somebody's")
+    flush(machines.next(), FILE, 3, Conditions(), None)
+    again = machines.next(1)
+    assert again.staging == first.staging and again.uploads == {}
+    assert not list(again.staging.glob("up-*")) and (again.staging / "notes.txt").exists()
+    assert uncommitted(again, f"{TABLE}/2.parquet") == [("MQ==", 3)]

@@ -100,7 +100,7 @@ def share(
 
 @app.command()
 def audit(context: typer.Context) -> None:
-    """Print the audit log, oldest first: a JSON object a line. On a disk or in a store, while a service runs or not.
+    """Print the audit log, oldest first: one JSON object a line.
 
     Example: lakemirror access --state store s3://lake/mirrors audit
     """
