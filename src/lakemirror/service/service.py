@@ -155,8 +155,7 @@ class Service:
         }
         self._listener = Listener(self.handle, limits)
         self._following: asyncio.Future[tuple[None, None]] | None = None
-        self._stopping = False
-        self._room, self._room_seen = True, -ROOM_LOOK
+        self._stopping, self._room, self._room_seen = False, True, -ROOM_LOOK
 
     @property
     def url(self) -> str:
