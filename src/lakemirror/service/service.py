@@ -72,7 +72,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 class Options:
     """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP.
 
-    `state`: where the service keeps its own files, as `own_folder` has it.
+    `state`: where the service keeps its own files, as `own_folder` has it. `file_locations`: clients of Unity Catalog's
+    interface on this machine get the paths of tables, where the root is a folder.
     """
 
     host: str = "127.0.0.1"
@@ -84,6 +85,7 @@ class Options:
     token_lifetime: int = 3600
     limits: Limits = field(default_factory=Limits)
     state: str | Path | None = None
+    file_locations: bool = False
 
 
 def plane_of(target: str) -> str:
@@ -142,13 +144,13 @@ class Service:
             self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
             self.base_url,
         )  # fmt: skip
-        links = FileLinks(self.tokens.derived_key("links"))
-        known = (self.authenticator, self.principals, self.under_way)
-        sharing = Sharing(self.registry, *known, self.base_url, paging, links, limits)
+        known = (self.authenticator, self.principals, self.under_way, self.base_url)
+        sharing = Sharing(self.registry, *known, paging, FileLinks(self.tokens.derived_key("links")), limits)
+        asked = (self.authenticator, self.under_way, self.base_url)
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging, limits).handle,
+            "unity": Unity(self.registry, *asked, paging, limits, options.file_locations).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
