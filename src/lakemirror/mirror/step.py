@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -198,7 +198,7 @@ class Replicator:
         the view is what the commit itself finds: version N + 1 is then taken.
         """
         if not self._storage.capabilities.reads_listed:
-            with self._storage.holding_folders():
+            with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)
 
     def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
