@@ -329,9 +329,9 @@ class Replicator:
         to find out, it is not asked for each file."""
         return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
 
-    def quarantine(self, view: View, error: LakemirrorError | None) -> bool:
+    def quarantine(self, view: View, error: LakemirrorError) -> bool:
         """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
-        if error is None or self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
+        if self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
             return False
         entry = next((entry for entry in view.files.folder.files if entry.path == error.file), None)
         if entry is None:
