@@ -19,6 +19,7 @@ _ON_A_DISK = {
     "test_metrics",
     "test_the_pages",
     "test_nobody_sees_what_is_not_theirs",  # a torn file: no object's time can be set
+    "test_each_change_and_refusal_of_the_storage_plane_is_audited",
     "test_a_copy_has_credentials_of_its_own",  # a folder is copied
     "test_over_the_wire",  # of the plots: what happened is written by the spool of a folder
 }
