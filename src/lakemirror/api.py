@@ -37,7 +37,7 @@ from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings.settings import Settings, read_definition, resolve
 from lakemirror.settings.spelling import unknown_settings
 from lakemirror.status import status as monitoring
-from lakemirror.status.attention import needing_attention
+from lakemirror.status.status import needing_attention
 from lakemirror.status.status_reader import last_status
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
