@@ -21,7 +21,11 @@ from lakemirror.service.auth import audit_log
 from lakemirror.service.auth.audit_log import AuditLog, audit_lines
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
+from lakemirror.service.captures import capture_host
+from lakemirror.service.captures.capture_declaration import CaptureDeclaration, declared
+from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.certificates import made_certificate, tls_context
+from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.own_folder import IN_STORE, own_folder
 from lakemirror.service.storage.blocks import keep_block, uncommitted
 from lakemirror.service.storage.conditions import Conditions
@@ -31,7 +35,10 @@ from lakemirror.service.storage.rename import rename
 from lakemirror.service.storage.staged_copies import StagedCopies
 from lakemirror.service.storage.uploads import Part
 from lakemirror.storage import Place, connections, place
+from lakemirror.storage.durable import begin_folder, put_over
+from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.place import files_below, local_path
+from lakemirror.storage.storage import Entry
 
 TABLE = "Files/LandingZone/orders"
 FILE = f"{TABLE}/1.parquet"
@@ -123,6 +130,24 @@ def test_a_change_whose_answer_is_lost_is_made_once(proxied: tuple[Place, FaultP
     assert not left
     issued = known.rotate("writer").principal
     assert Principals(root, IN_STORE).all() == [issued]
+
+
+def test_a_change_that_was_made_twice_by_a_repeated_request_counts_once(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated conditional put meets its own object."""
+    connections.give_options("", server.options)
+    root = place(f"{server.bucket()}/lake")
+    known = Principals(root, IN_STORE)
+    put_over = ObjectStore.put_over
+
+    def repeated(self: ObjectStore, key: str, data: bytes, tag: str) -> Entry | None:
+        put_over(self, key, data, tag)
+        return put_over(self, key, data, tag)
+
+    monkeypatch.setattr(ObjectStore, "put_over", repeated)
+    known.add("writer", ["*=read"])
+    assert [each.name for each in Principals(root, IN_STORE).all()] == ["writer"]
 
 
 def test_a_store_that_does_not_answer_changes_nothing_and_says_so(proxied: tuple[Place, FaultProxy]) -> None:
@@ -359,3 +384,40 @@ def test_what_was_staged_on_a_disk_gives_way_to_the_copies(machines: Machines, t
     assert again.staging == first.staging and again.uploads == {}
     assert not list(again.staging.glob("up-*")) and (again.staging / "notes.txt").exists()
     assert uncommitted(again, f"{TABLE}/2.parquet") == [("MQ==", 3)]
+
+
+class NoProcess:
+    """What stands for the process of a capture. `began`: of all that began, what is declared and its password."""
+
+    began: list[tuple[str, str | None]] = []  # noqa: RUF012, emptied by the test
+
+    def __init__(self, declaration: CaptureDeclaration, folder: Place, own: Place, database: str) -> None:
+        self.began.append((declaration.source, declaration.password(own)))
+        self.ended = threading.Event()
+
+    def stop(self) -> None:
+        self.ended.set()
+
+
+def test_captures_go_on_with_the_passwords_of_the_state(
+    root: Place, state: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_host, "CaptureProcess", NoProcess)
+    NoProcess.began.clear()
+    own = own_folder(root, state)
+    shop = DatabaseEntry("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", "shop", root / "sales/shop")
+    first = CaptureHost(own)
+    begin_folder(own / "secrets", "shop", b"secret\n")
+    put_over(own / "secrets/shop", b"secret\n", durable=True)
+    body = {"source": "postgresql://shop@db/shop", "passwordFrom": {"file": "shop"}, "tables": ["public.*"]}
+    assert first.declare(shop, declared("shop", body))
+    second = CaptureHost(own)
+    second.follow([shop])
+    assert NoProcess.began == [("postgresql://shop@db/shop", "secret")] * 2
+    assert not second.declare(shop, declared("shop", {**body, "source": "postgresql://shop@other/shop"}))
+    third = CaptureHost(own)
+    third.follow([shop])
+    assert [source for source, _ in NoProcess.began[2:]] == ["postgresql://shop@other/shop"] * 2
+    third.forget(shop.id)
+    CaptureHost(own).follow([shop])
+    assert len(NoProcess.began) == 4

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from tests import preloaded
@@ -18,7 +18,8 @@ from tests.databases import Database, parquet
 from tests.object_stores import StoreServer
 from tests.service_process import ServiceProcess
 
-from lakemirror.storage import connections
+from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.storage import connections, place
 from lakemirror.storage.connections import give_options
 
 ZONE = "/sales/shop/Files/LandingZone/orders"
@@ -58,6 +59,13 @@ def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
             found = set()
 
 
+def until_status(machine: ServiceProcess, caller: Issued, status: int) -> None:
+    end = time.monotonic() + 20
+    while machine.ask(caller, "GET", "/v1/workspaces").status != status:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
 def test_another_machine_goes_on_with_everything(machines: list[ServiceProcess], server: StoreServer) -> None:
     here, there = machines
     boss, writer = here.principal("boss", "*=contribute"), here.principal("writer", "sales=contribute")
@@ -76,6 +84,9 @@ def test_another_machine_goes_on_with_everything(machines: list[ServiceProcess],
     assert here.send(writer, "PATCH", f"{FILE}?action=append&position=0", late[:100]).status == 202
     for block, data in (("MQ==", b"one "), ("Mg==", b"two")):
         assert here.send(writer, "PUT", f"/sales/shop/Files/x?comp=block&blockid={quote(block)}", data).status == 201
+    table = "/delta-sharing/shares/sales/schemas/shop/tables/orders"
+    shared = here.ask(writer, "POST", f"{table}/query", {}).body.splitlines()
+    link = next(json.loads(line)["file"]["url"] for line in shared if b'"file"' in line)
     assert here.ask(boss, "POST", "/v1/workspaces", {"displayName": "stock"}).status == 201
     assert here.ask(boss, "PATCH", "/v1/workspaces/stock", {"displayName": "goods"}).status == 200
     time.sleep(1.2)  # the audit log of the last second may be lost
@@ -86,12 +97,20 @@ def test_another_machine_goes_on_with_everything(machines: list[ServiceProcess],
     assert there.ask(writer, "GET", shop).json["displayName"] == "shop"
     names = [each["displayName"] for each in there.ask(boss, "GET", "/v1/workspaces").json["value"]]
     assert names == ["goods", "sales"]
+    file = urlsplit(link)
+    assert there._send("GET", f"{file.path}?{file.query}", None, {}).body[:4] == b"PAR1"
     assert there.send(writer, "HEAD", FILE).status == 200
     assert there.send(writer, "PATCH", f"{FILE}?action=flush&position={len(late)}").status == 200
     rows_become(database, {(1, "a"), (2, "B"), (3, "c")})
     listed = b"<BlockList><Latest>MQ==</Latest><Latest>Mg==</Latest></BlockList>"
     assert there.send(writer, "PUT", "/sales/shop/Files/x?comp=blocklist", listed).status == 201
     assert there.send(writer, "GET", "/sales/shop/Files/x").body == b"one two"
+
+    Principals(place(there.address), "store").remove("boss")  # on any machine
+    until_status(there, boss, 401)
+    with pytest.raises(AssertionError, match="root-in-use"):
+        here.start()
+    assert there.ask(writer, "GET", shop).status == 200
     assert there.end(signal.SIGTERM) == 0
     words = [sys.executable, "-m", "lakemirror.cli", "access", "--state", "store", here.address, "audit"]
     told = preloaded.run(words, env=here.environment, capture_output=True, text=True, check=True)

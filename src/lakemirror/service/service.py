@@ -156,7 +156,7 @@ class Service:
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
         }
         self._listener = Listener(self.handle, limits)
-        self._following: asyncio.Future[tuple[None, None]] | None = None
+        self._following: list[asyncio.Task[None]] = []
         self._stopping, self._room, self._room_seen = False, True, -ROOM_LOOK
 
     @property
@@ -191,14 +191,14 @@ class Service:
         await self._listener.listen(self.options.host, self.options.port, tls)
         self.host.follow(self.registry.all_databases())
         self.captures.follow(self.registry.all_databases())
-        self._following = asyncio.gather(self._follow(), self._follow_principals())
+        self._following = [asyncio.create_task(each) for each in (self._follow(), self._follow_principals())]
 
     async def stop(self) -> bool:
         """Ends within the times of section 7; True where every engine has ended."""
         self._stopping = True
         self._listener.refuse_new()
-        if self._following is not None:
-            self._following.cancel()
+        for each in self._following:
+            each.cancel()
         engines = asyncio.create_task(asyncio.to_thread(self.host.shutdown, FINISH + APPLIES))
         captures = asyncio.create_task(asyncio.to_thread(self.captures.shutdown, FINISH))
         deadline = time.monotonic() + FINISH
