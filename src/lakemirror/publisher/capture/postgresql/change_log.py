@@ -14,6 +14,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.change_folding import UNSENT
 from lakemirror.publisher.capture.change_handler import Exchanged
 from lakemirror.publisher.capture.debezium import HEAP, DebeziumStream, Group
+from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
@@ -185,6 +186,7 @@ class ChangeLog:
             "publication.name": self._slot,
             "publication.autocreate.mode": "disabled",
             "skipped.operations": "none",
+            "sourceinfo.struct.maker": LEAN_SOURCE,
             "unavailable.value.placeholder": UNSENT,
             "heartbeat.interval.ms": str(int(HEARTBEAT * 1000)),
             "message.prefix.include.list": _PREFIX,
