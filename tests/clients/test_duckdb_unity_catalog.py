@@ -96,7 +96,7 @@ def asked(python: Path, database: Path, *options: str) -> Iterator[Ask]:
     issued, authority = Principals(root).add("analyst", ["sales=read"]), root / ".lakemirror/tls/ca.pem"
     with served(root, *options) as url:
         begin = begun(url, token_of(url, issued, authority), root)
-        command = [str(python), "-W", "ignore", "-c", SCRIPT, str(root / "extensions"), begin]
+        command = [str(python), "-W", "ignore", "-c", SCRIPT, str(root.parent / "extensions"), begin]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
             given, answers = session.stdin, session.stdout
             assert given is not None and answers is not None
