@@ -195,13 +195,13 @@ class MirroredDatabase:
                 return
             idle += 0.0 if scheduler.at_work else _SLICE
 
-    def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
+    def run(self, stop: threading.Event | None = None, *observers: Observer) -> None:
         """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""
         self._runner = Runner(
             self.storage,
             self._resolve,
             partial(_start_spark, long_lived=True),
-            observer=observer,
+            observers=observers,
             spark=self._given,
         )
         self._runner.run(stop or threading.Event())

@@ -74,7 +74,11 @@ class LimitOptions:
 
 
 State = Annotated[
-    Path | None, typer.Option(help="The service's own folder on a disk; without it ROOT/.lakemirror. A store needs it.")
+    str | None,
+    typer.Option(
+        help="The service's own folder on a disk; without it ROOT/.lakemirror. "
+        "A store needs it, or the word store: ROOT/.lakemirror there."
+    ),
 ]
 
 

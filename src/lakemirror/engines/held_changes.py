@@ -112,7 +112,7 @@ def _read(
     units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget
 ) -> tuple[pa.Table, np.ndarray, list[pa.Array]]:
     """The rows of some units, their markers and what partial rows name, in order; many small units in one batch."""
-    if len(units) > 1:
+    if len(units) > 1 or units[0].bytes <= _SMALL:
         together = read_together(units, shared)
         if together is not None:
             if not allowance.take(together.rows.nbytes):

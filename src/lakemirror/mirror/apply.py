@@ -121,7 +121,7 @@ def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers
     if not plan.added:
         work = replace(plan.row_work, also=works) if works else plan.row_work
         return engine(plan.choice.engine).run(work)
-    result = _as_they_are(plan.added, plan.row_work.target, trust_footers)
+    result = _copied(plan.added, plan.row_work.target, trust_footers)
     if not works:
         return result
     try:
@@ -178,13 +178,15 @@ def commit(
             plan = _with_beyond(plan)
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
-        detection = _recorded(view.detection, batch, path)
+        detection = view.detection
+        if detection.strategy == LAST_UPDATE:
+            detection = _with_paths(detection, batch, path)
         manifest = _manifest(plan, detection, written)
         metadata = plan.metadata if detection is view.detection else with_detection(plan.metadata, detection)
         actions = [
             {"commitInfo": _info(plan, manifest.to_json(), rows)},
             *state_actions(snapshot, metadata),
-            *transactions(position, batch.files, _carried(plan)),
+            *transactions(position, batch.files, _carried(plan) if plan.base.history is not None else {}),
             *rows,
         ]
         check()
@@ -248,7 +250,7 @@ def make_table_folder(base: Base) -> None:
         raise LakemirrorError("concurrent-commit", f"{base.database} is not there any more") from error
 
 
-def _as_they_are(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult:
+def _copied(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult:
     """Copies change files into the table as data files: all of them, or none."""
 
     def add(file: AddedFile) -> Action:
@@ -280,10 +282,8 @@ def _generation(plan: ApplyPlan) -> int:
     return 1 if at is None else at.generation + plan.view.is_recreated
 
 
-def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
-    """The table's record of how files are found, with the batch's; writes the paths of those beside the table."""
-    if detection.strategy != LAST_UPDATE:
-        return detection
+def _with_paths(detection: Detection, batch: Batch, path: str) -> Detection:
+    """The table's record of how files are found, with the batch's, whose paths are written beside the table."""
     applied = AppliedPaths(path, detection.segments)
     segments = applied.with_paths(item.file.below for item in batch.files)
     return Detection(detection.strategy, detection.partitioned, segments, detection.numbered)
@@ -291,8 +291,7 @@ def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
 
 def _carried(plan: ApplyPlan) -> Mapping[str, int]:
     """Where the partitions are of a history table that goes on after a resync, under the folder's new identity."""
-    is_new = plan.base.history is not None and plan.view.is_recreated
-    return (plan.view.applied.sequences or {}) if is_new else {}
+    return (plan.view.applied.sequences or {}) if plan.view.is_recreated else {}
 
 
 def transactions(

@@ -320,7 +320,8 @@ def row_work(
     work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
     if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
-    _check_kept(target)
+    if target.unwritten:
+        _check_kept(target)
     return replace(work, candidates=tuple(snapshot.files.values()))
 
 

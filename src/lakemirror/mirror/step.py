@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -198,7 +198,7 @@ class Replicator:
         the view is what the commit itself finds: version N + 1 is then taken.
         """
         if not self._storage.capabilities.reads_listed:
-            with self._storage.holding_folders():
+            with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)
 
     def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
@@ -325,13 +325,13 @@ class Replicator:
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:
-        """False once a resync has marked the folder anew: its files are not applied any more. Where it takes a request
+        """False once a resync has marked the folder again: its files are not applied any more. Where it takes a request
         to find out, it is not asked for each file."""
         return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
 
-    def quarantine(self, view: View, error: LakemirrorError | None) -> bool:
+    def quarantine(self, view: View, error: LakemirrorError) -> bool:
         """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
-        if error is None or self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
+        if self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
             return False
         entry = next((entry for entry in view.files.folder.files if entry.path == error.file), None)
         if entry is None:

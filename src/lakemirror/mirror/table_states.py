@@ -50,7 +50,8 @@ class TableStates:
         elif state == before:
             return before
         self.by_name[name] = state
-        self._log_new_warnings(name, before, state)
+        if state.warnings:
+            self._log_new_warnings(name, before, state)
         if isinstance(done, Applied):
             self.tell(lambda observer: observer.applied(name, done))
         self._report_error(name, before.failure, state.failure)

@@ -2,9 +2,8 @@
 
 unit ─▶ its file, open ─▶ Reading ─▶ Changes … or Bad
 
-Several small files of one form are read as one batch (`read_together`), because most of the time of a small file is not
-its rows' time. At the first bad row, Bad is raised, also for a file that cannot be read or
-needs too much memory.
+A small file, or several of one form, are read as one batch (`read_together`), because most of the time of a small file
+is not its rows' time. Bad is raised for the first bad row, and for a file that cannot be read or needs too much memory.
 """
 
 from __future__ import annotations
