@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -171,9 +171,13 @@ def _with_rows_for_partial_ones(story: Story) -> tuple[ChangeFile, ...]:
     return tuple(files)
 
 
-def play(story: Story, *, spark: Any = None, builds: bool = False, **settings: Any) -> None:
+def play(
+    story: Story, *, spark: Any = None, builds: bool = False, between: Callable[[Path], None] | None = None,
+    **settings: Any,
+) -> None:  # fmt: skip
     """Publishes the story, with passes in between, and compares every table with the model, and by `verify`. `builds`:
-    the history tables are made again from their files, and compared once more."""
+    the history tables are made again from their files, and compared once more. `between`: called after each pass, with
+    the cache folder that the story has then."""
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
         database = place / "db"
@@ -186,9 +190,12 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, **settings: A
             _publish(table, story, file)
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
+                given |= {} if between is None else {"cache_dir": str(place / "cache")}
                 result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
                 for error in result.failed.values():
                     raise error
+                if between is not None:
+                    between(place / "cache")
         compare(database, story, begun)
         if builds:
             MirroredDatabase(database, durability="process").build_history("t")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.random_histories import SEQUENCE_KINDS, play, stories
 from tests.rounds import rounds
+from tests.unit.engines.test_key_index import happen
+
+from lakemirror.keys import row_copies
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.look_up import LATELY_READ
+from lakemirror.keys.row_file import RowFile
 
 VERSIONS = {"mode": "scd2", "track": ["v"]}
 SLOW: dict[str, Any] = {
@@ -76,6 +84,44 @@ def test_versions_by_a_sequence(case: tuple[str, str, Any], partial: bool, data:
 def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], data: Any) -> None:
     deletes, sequence, history = case
     play(data.draw(stories(deletes, sequence, history, again=True)))
+
+
+@pytest.fixture
+def every_file_has_a_copy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of rows that were read of copies."""
+    monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(row_copies, "_WIDEST", 1 << 20)
+    counts: list[int] = []
+    chosen = RowFile.chosen
+
+    def counted(self: RowFile, numbers: Any, columns: Any) -> Any:
+        rows = chosen(self, numbers, columns)
+        counts.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(RowFile, "chosen", counted)
+    return counts
+
+
+@pytest.mark.parametrize("case", cases([("soft", "", "scd2"), ("soft", "number", VERSIONS)], MORE_ORDERED), ids=named)
+def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], every_file_has_a_copy: list[int]) -> None:
+    """Copies are there, missing, damaged, exchanged, and of before a process began."""
+    deletes, sequence, history = case
+
+    @settings(max_examples=rounds(12, 150), **SLOW)
+    @given(data=st.data())
+    def compare(data: Any) -> None:
+        def between(cache: Path) -> None:
+            KeyIndex.shared(cache / "keys", 1 << 30).wait()
+            happen(data, sorted((cache / "keys").glob("*/*.rows")))
+            if data.draw(st.booleans()):
+                LATELY_READ.clear()
+
+        story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
+        play(replace(story, passes=frozenset(range(len(story.files)))), between=between)
+
+    compare()
+    assert sum(every_file_has_a_copy)
 
 
 @pytest.mark.full
