@@ -15,6 +15,7 @@ import typer
 
 from lakemirror.cli import app
 from lakemirror.settings.settings import Settings
+from tests.source import nodes, parsed
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/lakemirror"
@@ -53,18 +54,21 @@ def wrong_settings(hint: str) -> list[str]:
     return [name for groups in _SETTING.findall(hint) for name in groups if name and name not in SETTINGS | FUNCTIONS]
 
 
-def said() -> Iterator[tuple[str, str]]:
+@functools.cache
+def said() -> tuple[tuple[str, str], ...]:
     """Where and what: every text of the program but its docstrings. `X` stands for what is filled in."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        if str(path.relative_to(SOURCE)) not in NOT_SAID:
-            for line, text in _texts(ast.parse(path.read_text())):
-                yield f"{path.relative_to(SOURCE)}:{line}", text
+    return tuple(
+        (f"{path.relative_to(SOURCE)}:{line}", text)
+        for path in sorted(SOURCE.rglob("*.py"))
+        if str(path.relative_to(SOURCE)) not in NOT_SAID
+        for line, text in _texts(parsed(path))
+    )
 
 
 def hints() -> Iterator[tuple[str, str]]:
     """Where and what: every text that is given as a hint where an error is raised."""
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             for value in _values_of_hints(node):
                 for line, text in _texts(value):
                     if " " in text:

@@ -16,7 +16,7 @@ from tests import preloaded
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
-    "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
+    "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark",
     "run-on-your-spark", "spark-streams", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot",
     "recover", "coming-from-fabric", "see-what-happened", "cuts",
 )))  # fmt: skip

@@ -19,10 +19,15 @@ SHARED = re.compile(r"\bspark: (Any|SparkSession)\b|\bworld: World\b")
 """What a file says whose tests use the session of the run, directly or by the conformance suite's world."""
 
 
+READS_SOURCE = re.compile(r"from tests\.(source|advice) import")
+"""What a file says whose tests read the package's own code, which is parsed once for all of them."""
+
+
 @cache
 def scope_of(file: str) -> str:
-    """Tests of one scope run in one process: all that need Spark, or else those of one file."""
-    return "spark" if SHARED.search((ROOT / file).read_text("utf-8")) else file
+    """Tests of one scope run in one process: all that need Spark, all that read the code, or else those of a file."""
+    text = (ROOT / file).read_text("utf-8")
+    return "spark" if SHARED.search(text) else "source" if READS_SOURCE.search(text) else file
 
 
 @pytest.hookimpl(optionalhook=True)

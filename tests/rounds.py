@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers  # not public: where it changes, only time is lost
 
 SLOW: dict[str, Any] = {
     "deadline": None,
@@ -24,6 +25,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     settings.register_profile("quick", deadline=None, max_examples=30)  # a test may ask for its own count by `rounds`
     settings.register_profile("full", deadline=None)  # no test is about time: the machine may do much else
     settings.load_profile("quick" if _run["quick"] else "full")
+    if _run["quick"]:
+        # Hypothesis would read every module, in every process, for values that some of its examples then have
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def rounds(quick: int, full: int) -> int:

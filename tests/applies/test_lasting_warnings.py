@@ -14,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, folder, put
+from tests.source import nodes
 
 import lakemirror
 from lakemirror import MirroredDatabase
@@ -44,7 +45,7 @@ def codes_in_the_source() -> set[str]:
     """Every code that a warning is made with, as it is written in the source."""
     found = {spelling.CODE, declared_readers.UNMET, BEYOND, GAP, MISSING}
     for path in Path(lakemirror.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
                 continue
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))

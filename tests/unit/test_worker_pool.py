@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.source import nodes
 
 import lakemirror
 from lakemirror.landing_zone.delimited.convert import read_columns
@@ -90,7 +91,7 @@ def test_no_generator_has_threads_of_another_kind() -> None:
     wrong = []
     for path in Path(lakemirror.__file__).parent.rglob("*.py"):
         text = path.read_text("utf-8")
-        for block in ast.walk(ast.parse(text)) if "ThreadPoolExecutor(" in text else ():
+        for block in nodes(path) if "ThreadPoolExecutor(" in text else ():
             if isinstance(block, ast.With) and "ThreadPoolExecutor(" in ast.unparse(block).partition(":\n")[0]:
                 wrong += [path.name for node in ast.walk(block) if isinstance(node, ast.Yield | ast.YieldFrom)]
     assert wrong == []

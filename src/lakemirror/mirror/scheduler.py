@@ -281,7 +281,7 @@ class Scheduler:
     def _inspect(self, name: TableName, folder: TableFolder, now: float) -> View:
         replicator, rival = self._replicator(name), self._rivals.get(name)
         look = replicator.observe(folder, now=now)
-        while rival is None and replicator.quarantine(look, look.error):
+        while rival is None and look.error is not None and replicator.quarantine(look, look.error):
             look = replicator.observe(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
             message = f"{name.folder} and {rival.folder} share one table"
@@ -321,10 +321,9 @@ class Scheduler:
                     begun = time.monotonic()
                     if merged := replicator.tidy_up(done.version, self.engines.index_keys):
                         self.tables.maintained("Compact", replicator.target, time.monotonic() - begun, merged)
-        if replicator.quarantine(look, look.error):
-            return Again(0.0)
         if look.error is not None:
-            return self._failed(name, look, look.error)
+            is_aside = replicator.quarantine(look, look.error)
+            return Again(0.0) if is_aside else self._failed(name, look, look.error)
         if look.pending.behind and look.pending.waiting is None:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 
@@ -26,7 +26,9 @@ def test_every_parameter_is_explained(words: tuple[str, ...]) -> None:
     command = EVERY[words]
     assert command.help
     outer = ["lake"] if words[0] == "access" and len(words) > 1 else []
-    shown = CliRunner().invoke(app, [words[0], *outer, *words[1:], "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
+    shown = CommandRunner().invoke(
+        app, [words[0], *outer, *words[1:], "--help"], env={"COLUMNS": "300", "TERM": "dumb"}
+    )
     assert shown.exit_code == 0, shown.output
     for parameter in command.params:
         assert parameter.help, parameter.name
