@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -171,13 +171,10 @@ def _with_rows_for_partial_ones(story: Story) -> tuple[ChangeFile, ...]:
     return tuple(files)
 
 
-def play(
-    story: Story, *, spark: Any = None, builds: bool = False, between: Callable[[Path], None] | None = None,
-    **settings: Any,
-) -> None:  # fmt: skip
+def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bool = False, **settings: Any) -> None:
     """Publishes the story, with passes in between, and compares every table with the model, and by `verify`. `builds`:
-    the history tables are made again from their files, and compared once more. `between`: called after each pass, with
-    the cache folder that the story has then."""
+    the history tables are made again from their files, and compared once more. `own_cache`: in a cache
+    folder of its own."""
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
         database = place / "db"
@@ -190,12 +187,10 @@ def play(
             _publish(table, story, file)
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
-                given |= {} if between is None else {"cache_dir": str(place / "cache")}
+                given |= {"cache_dir": str(place / "cache")} if own_cache else {}
                 result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
                 for error in result.failed.values():
                     raise error
-                if between is not None:
-                    between(place / "cache")
         compare(database, story, begun)
         if builds:
             MirroredDatabase(database, durability="process").build_history("t")

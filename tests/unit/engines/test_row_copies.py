@@ -147,7 +147,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_not_read(tmp_path: Path) ->
 
 def test_nested_columns_have_no_copy() -> None:
     assert can_hold(columns_of(TYPES))
-    assert not can_hold(columns_of(("int", "array<int>")))
+    assert not can_hold(columns_of(("int", '{"type":"array","elementType":"long","containsNull":true}')))
 
 
 @pytest.fixture
