@@ -44,7 +44,7 @@ STORE_NAMES: dict[str, str] = {
 }
 """The places of an archive in an object store, where a move is a copy and a delete."""
 
-ACT_NAMES: dict[str, str] = {
+OPERATION_NAMES: dict[str, str] = {
     "pause.before-note": "A table is about to be paused.",
     "resume.before-removal": "A pause is about to end.",
     "resync.before-marker": "The folder's old marker is removed; the new one is not written.",

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from tests.seen_in_store import SeenInStore
 
+from lakemirror.service.auth.audit_log import audit_lines
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.own_folder import IN_STORE
 from lakemirror.service.service import Options, Service
@@ -72,6 +73,12 @@ class Running:
         self.ended = asyncio.run_coroutine_threadsafe(self.service.stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+
+    def audit(self) -> str:
+        """The audit log so far, on a disk or in a store."""
+        lines = self.service._audit._lines
+        until(lambda: not getattr(lines, "_waiting", b""))
+        return b"".join(audit_lines(self.service._own / "audit.log")).decode()
 
     def connection(self) -> http.client.HTTPConnection:
         if self._options.clear:

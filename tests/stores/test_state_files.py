@@ -345,6 +345,7 @@ def test_blocks_go_on_and_what_nobody_goes_on_with_is_removed(machines: Machines
     (machines.copies / "notes.txt").write_bytes(b"somebody's")
     second = machines.next()
     assert uncommitted(second, FILE) == [("MQ==", 1), ("Mg==", 3)]
+    assert not (second.staging / "notes.txt").exists()
     second.copies.remove_old(time.time() - 3600)
     assert len(machines.left()) == 4
     second.copies.remove_old(time.time() + 3600)

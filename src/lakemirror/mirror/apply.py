@@ -121,7 +121,7 @@ def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers
     if not plan.added:
         work = replace(plan.row_work, also=works) if works else plan.row_work
         return engine(plan.choice.engine).run(work)
-    result = _as_they_are(plan.added, plan.row_work.target, trust_footers)
+    result = _copied(plan.added, plan.row_work.target, trust_footers)
     if not works:
         return result
     try:
@@ -250,7 +250,7 @@ def make_table_folder(base: Base) -> None:
         raise LakemirrorError("concurrent-commit", f"{base.database} is not there any more") from error
 
 
-def _as_they_are(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult:
+def _copied(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult:
     """Copies change files into the table as data files: all of them, or none."""
 
     def add(file: AddedFile) -> Action:

@@ -325,7 +325,7 @@ class Replicator:
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:
-        """False once a resync has marked the folder anew: its files are not applied any more. Where it takes a request
+        """False once a resync has marked the folder again: its files are not applied any more. Where it takes a request
         to find out, it is not asked for each file."""
         return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
 

@@ -46,7 +46,7 @@ _PHYSICAL = {
     "double": ("DOUBLE",), "string": ("BYTE_ARRAY",), "binary": ("BYTE_ARRAY",), "date": ("INT32",),
     "timestamp": ("INT64",), "timestamp_ntz": ("INT64",), "decimal": ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"),
 }  # fmt: skip
-_AS_THEY_ARE = {
+_SAME_TYPE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
@@ -283,4 +283,4 @@ def kept_type(column: FileColumn) -> str | None:
         return column.table_type if kind.unit == "us" else None
     if pa.types.is_decimal128(kind):
         return column.table_type
-    return _AS_THEY_ARE.get(kind)
+    return _SAME_TYPE.get(kind)

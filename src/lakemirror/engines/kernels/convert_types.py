@@ -22,7 +22,7 @@ from lakemirror.landing_zone.zoneless import NoInstant, instants
 _HOURS_SHOWN = 100  # two digits
 
 
-AS_THEY_ARE = {
+SAME_TYPE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary",
 }  # fmt: skip
@@ -53,7 +53,7 @@ class Conversion:
     def __call__(self, values: pa.Array) -> pa.Array:
         """The values as `arrow_type(self.type)`. InvalidValue for the first value that cannot be converted."""
         try:
-            if values.type in AS_THEY_ARE and AS_THEY_ARE[values.type] == self.type and not self.column.encoding:
+            if values.type in SAME_TYPE and SAME_TYPE[values.type] == self.type and not self.column.encoding:
                 values.validate(full=True)  # text must be UTF-8
                 return values
             return _converted(values, self)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import Calendar, calendar_of
-from lakemirror.engines.kernels.convert_types import AS_THEY_ARE, Conversion
+from lakemirror.engines.kernels.convert_types import SAME_TYPE, Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
@@ -109,7 +109,7 @@ def _time(found: Sequence[Wanted], footer: pq.FileMetaData) -> tuple[Wanted, Con
 
 def _conversion(footer: pq.FileMetaData, each: Wanted, type_: str, zone: str) -> Conversion:
     """How a column of the file is converted to a column of the table of this type."""
-    if each.column.arrow_type in AS_THEY_ARE:
+    if each.column.arrow_type in SAME_TYPE:
         return Conversion(each.column, type_, Calendar(), zone=zone)
     leaves_of = range(each.first_leaf, each.first_leaf + each.leaves)
     int96 = any(footer.schema.column(leaf).physical_type == "INT96" for leaf in leaves_of)
