@@ -42,7 +42,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror import MirroredDatabase
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.publisher import Landing
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.settings.settings import Settings
@@ -190,7 +190,7 @@ def _measure(folder: Path, rows: int, reads: int, most: float, states: Sequence[
             reader.compare("changes", plain, {"lakemirror": table, **others}, same=False)
 
     if "compacted" in states:
-        while merge_at_rest(str(table), all_vectors=True):
+        while merge_when_idle(str(table), all_vectors=True):
             pass
         plain, allows = _copy(spark, table, folder / "plain-3"), _copy(spark, table, folder / "allows-3", vectors=True)
         reader.compare("compacted", plain, {"lakemirror": table, "allows vectors": allows})

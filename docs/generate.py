@@ -172,7 +172,7 @@ def _verify() -> str:
 _FAILPOINTS = (  # what they are of, the tests that meet each, their file, what is true at each
     ("an engine", "test_at_a_failpoint[NAME-kill] test_at_a_failpoint[NAME-error]", _CRASH, failpoints.NAMES),
     ("an operation", "test_at_an_acts_failpoint[NAME-kill] test_at_an_acts_failpoint[NAME-error]", _CRASH,
-     failpoints.ACT_NAMES),
+     failpoints.OPERATION_NAMES),
     ("a publisher", "test_at_a_publishers_failpoint[NAME-kill] test_at_a_publishers_failpoint[NAME-error]", _CRASH,
      failpoints.PUBLISHER_NAMES),
     ("an apply with history tables",

@@ -16,7 +16,7 @@ from tests import preloaded
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
-    "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
+    "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark",
     "run-on-your-spark", "spark-streams", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot",
     "recover", "coming-from-fabric", "see-what-happened", "cuts",
 )))  # fmt: skip
@@ -26,7 +26,7 @@ ELSEWHERE = {  # pages whose examples another test runs
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
     "how-to/mirror-a-mariadb-database": "tests/capture/test_capture_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",
-    "how-to/share-tables": "tests/clients/test_sharing_client.py",
+    "how-to/share-tables": "tests/service/test_share_page.py",
     "how-to/run-the-service": "tests/service/test_deployed.py",
 }
 NOT_RUN = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ from lakemirror.delta.data_files import data_file
 from lakemirror.delta.deletion_vectors import bitmap, write_vectors
 from lakemirror.engines.kernels.live_rows import deleted_rows, live_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, Ordering, RowResult, RowWork, Target, TargetColumn
+from lakemirror.errors import Bad, Rejected
 from lakemirror.landing_zone.column_types import file_columns, table_type
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from tests.model import canonical
+
+
+@dataclass(frozen=True)
+class Outcome(RowResult):
+    """What an engine did, or why a change file cannot be applied."""
+
+    error: Rejected | None = None
 
 
 class Mirror:
@@ -31,16 +40,17 @@ class Mirror:
     def apply(
         self, engine: Any, files: list[ChangeUnit], default: int, *, append_only: bool = False, missing: str = "error",
         ordering: Ordering | None = None,
-    ) -> RowResult:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         partial = any(column.name == UNCHANGED for file in files for column in file.columns)
         work = RowWork(
             self.target, tuple(files), append_only, default, tuple(self.files.values()), partial, missing == "null",
             ordering,
         )  # fmt: skip
         before = self.bag()
-        result: RowResult = engine.run(work)
-        if result.error is not None:
-            return result
+        try:
+            result: RowResult = engine.run(work)
+        except Bad as bad:
+            return Outcome(error=bad.rejected)
         for path, rows in result.deleted.items():
             old = deleted_rows(self.files[path], self.target)
             gone = bitmap(rows) | BitMap64([] if old is None else old.tolist())
@@ -51,7 +61,7 @@ class Mirror:
         self.files |= {add["path"]: add for add in result.adds}
         if self.target.feed:
             self._check_feed(result, before)
-        return result
+        return Outcome(**vars(result))
 
     def _check_feed(self, result: RowResult, before: Counter[Any]) -> None:
         """The feed's rows make the table before into the table after."""

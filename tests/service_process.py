@@ -35,7 +35,8 @@ class Answer:
 class ServiceProcess:
     """The service of one root folder, on one port from start to start.
 
-    `address`: of a root in a store; then `root` is the service's own folder on a disk.
+    `address`: of a root in a store; then `root` is the service's own folder on a disk, or with `in_store` an empty
+    folder, and the service's own files are in the store.
     """
 
     root: Path
@@ -43,6 +44,7 @@ class ServiceProcess:
     port: int = 0
     environment: dict[str, str] | None = None
     address: str = ""
+    in_store: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _tokens: dict[str, str] = field(default_factory=dict)
 
@@ -58,17 +60,26 @@ class ServiceProcess:
 
     @property
     def ca(self) -> Path:
+        if self.in_store:
+            copy = self.root / "ca.pem"
+            copy.write_bytes((place(self.address) / ".lakemirror/tls/ca.pem").read_bytes())
+            return copy
         return self.root / ("" if self.address else ".lakemirror") / "tls/ca.pem"
 
     def principal(self, name: str, *roles: str) -> Issued:
         """A principal, made before the service starts."""
         if self.address:
-            return Principals(place(self.address), self.root).add(name, list(roles))
+            return Principals(place(self.address), self.state).add(name, list(roles))
         return Principals(self.root).add(name, list(roles))
+
+    @property
+    def state(self) -> str:
+        """The option `--state` of a root in a store."""
+        return "store" if self.in_store else str(self.root)
 
     def start(self) -> None:
         """Starts the service and waits until it listens."""
-        root = [self.address, "--state", str(self.root)] if self.address else [str(self.root)]
+        root = [self.address, "--state", self.state] if self.address else [str(self.root)]
         words = [sys.executable, "-m", "lakemirror.cli", "serve", *root, "--port", str(self.port)]
         with self.log.open("ab") as said:
             self._process = preloaded.Popen(words, stdout=said, stderr=said, env=self.environment)

@@ -37,7 +37,7 @@ from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings.settings import Settings, read_definition, resolve
 from lakemirror.settings.spelling import unknown_settings
 from lakemirror.status import status as monitoring
-from lakemirror.status.attention import needing_attention
+from lakemirror.status.status import needing_attention
 from lakemirror.status.status_reader import last_status
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
@@ -195,13 +195,13 @@ class MirroredDatabase:
                 return
             idle += 0.0 if scheduler.at_work else _SLICE
 
-    def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
+    def run(self, stop: threading.Event | None = None, *observers: Observer) -> None:
         """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""
         self._runner = Runner(
             self.storage,
             self._resolve,
             partial(_start_spark, long_lived=True),
-            observer=observer,
+            observers=observers,
             spark=self._given,
         )
         self._runner.run(stop or threading.Event())

@@ -4,7 +4,7 @@
       TableError               stops one mirrored table (contract section 5); others go on
       SetupError               the machine or the configuration is not ready; nothing was touched
 
-    Rejected                   a value, never raised: why a change file cannot be applied, and what would help
+    Bad                        a change file cannot be applied; its Rejected says why, and what would help
 
 What a code means is one row of `error_codes.CODES`.
 """
@@ -66,7 +66,7 @@ say that all are inserts. `rows`: row by row, although the files may become data
 
 @dataclass(frozen=True)
 class Rejected:
-    """Why a change file cannot be applied. Kernels, engines and the planner return it; it can be pickled.
+    """Why a change file cannot be applied. Kernels, engines and the planner raise it as Bad; it can be pickled.
 
     `row` counts from 1. `hint`: what helps here; None: the hint of the code. `try_as`: what may succeed with the same
     file; None: the file, or what is declared about it, must change.
@@ -90,6 +90,17 @@ class Rejected:
         return TableError(
             self.code, self.message, hint=self.hint, file=self.file or None, row=self.row, column=self.column
         )
+
+
+class Bad(Exception):
+    """A change file cannot be applied. `mirror/step.py` catches it: the batch ends before the file, or is tried again.
+
+    It is no LakemirrorError: nothing has failed yet, and nobody is told before the step has decided.
+    """
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.message)
+        self.rejected = rejected
 
 
 class SetupError(LakemirrorError):

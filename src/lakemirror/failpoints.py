@@ -44,7 +44,7 @@ STORE_NAMES: dict[str, str] = {
 }
 """The places of an archive in an object store, where a move is a copy and a delete."""
 
-ACT_NAMES: dict[str, str] = {
+OPERATION_NAMES: dict[str, str] = {
     "pause.before-note": "A table is about to be paused.",
     "resume.before-removal": "A pause is about to end.",
     "resync.before-marker": "The folder's old marker is removed; the new one is not written.",
@@ -88,6 +88,7 @@ STORAGE_NAMES = (
 
 INDEX_NAMES: dict[str, str] = {
     "index.before-rename": "The key index of a data file is written under a temporary name.",
+    "rows.before-rename": "A copy of the rows of a data file is written under a temporary name.",
     "index.before-drop": "A key index is about to be removed: it is damaged, or there is no room for it.",
 }
 """The places of the key index, which a thread beside the applies reaches."""

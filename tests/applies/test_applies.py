@@ -84,6 +84,22 @@ def test_a_table_is_made_changed_and_emptied(tmp_path: Path) -> None:
     assert snapshot.protocol.reader_features == {"deletionVectors"}
 
 
+@pytest.mark.parametrize("partition", ["", "region=eu/"])
+def test_a_refused_first_batch_leaves_no_folder_of_a_table(tmp_path: Path, partition: str) -> None:
+    """A reader shall say that there is no table, and not that its log is empty."""
+    declare(tmp_path, "t", ["id"], isPartitionEnabled=bool(partition))
+    bad = put(tmp_path, "t", 1, {"id": [1, 2], MARKER: [0, 9]})
+    if partition:
+        (bad.parent / partition).mkdir()
+        bad = bad.rename(bad.parent / partition / bad.name)
+    (found,) = MirroredDatabase(tmp_path).sync().tables.values()
+    assert found.error is not None and found.error.code == "row-marker-invalid"
+    assert not (tmp_path / "Tables/t").exists()
+    pq.write_table(pa.table({"id": [1], MARKER: [0]}), bad)
+    sync(tmp_path)
+    assert sum(rows(tmp_path / "Tables/t").values()) == 1
+
+
 def test_what_readers_are_told_is_true(tmp_path: Path) -> None:
     """Checksums equal what the log says at every version, and delta-rs reads a table without vectors."""
     declare(tmp_path, "t", ["id"])

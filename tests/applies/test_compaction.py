@@ -32,13 +32,13 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import policy as compaction
-from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_few, merge_small_files
+from lakemirror.maintenance.compaction import is_complete, merge_few, merge_small_files, merge_when_idle
 from lakemirror.maintenance.policy import AT_LEAST
 
 __all__ = ["no_spark"]
 
 
-all_at_rest = partial(merge_at_rest, all_vectors=True)
+all_when_idle = partial(merge_when_idle, all_vectors=True)
 
 
 def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
@@ -101,12 +101,12 @@ def test_what_was_read_of_merged_files_is_forgotten(tmp_path: Path) -> None:
     st.booleans(),
 )  # fmt: skip
 def test_merged_or_not_the_table_is_the_same(
-    tmp_path_factory: Any, files: list[list[tuple[int, int]]], at_rest: bool
+    tmp_path_factory: Any, files: list[list[tuple[int, int]]], when_idle: bool
 ) -> None:
     merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "AT_LEAST", 1)
-        merge = all_at_rest if at_rest else merge_small_files
+        merge = all_when_idle if when_idle else merge_small_files
         for database in (merged, plain):
             declare(database, "t", ["id"])
             for number, rows_ in enumerate(files, 1):
@@ -174,11 +174,11 @@ def test_at_rest_no_vector_is_left_if_it_is_not_too_much(
     table = tmp_path / "Tables/t"
     before = rows(table)
     assert merge_small_files(str(table)) == 0
-    assert merge_at_rest(str(table), all_vectors=True) == written
+    assert merge_when_idle(str(table), all_vectors=True) == written
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before
     assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
-    assert merge_at_rest(str(table), all_vectors=True) == 0
+    assert merge_when_idle(str(table), all_vectors=True) == 0
 
 
 def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest
     before, snapshot = rows(table), read_snapshot(table)
     assert snapshot is not None
     monkeypatch.setattr(compaction, "MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
-    counts = list(itertools.takewhile(bool, (merge_at_rest(str(table), all_vectors=True) for _ in range(10))))
+    counts = list(itertools.takewhile(bool, (merge_when_idle(str(table), all_vectors=True) for _ in range(10))))
     assert 2 <= len(counts) < 10
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST / 2
@@ -197,12 +197,12 @@ def test_the_last_commit_says_that_nothing_is_left(tmp_path: Path, monkeypatch: 
     assert merge_small_files(str(table)) == AT_LEAST and not is_complete(newest_info(table))
     put(tmp_path, "t", AT_LEAST + 1, changes([1], [4]))
     sync(tmp_path)
-    assert merge_at_rest(str(table), all_vectors=True) == 2 and is_complete(newest_info(table))
+    assert merge_when_idle(str(table), all_vectors=True) == 2 and is_complete(newest_info(table))
     put(tmp_path, "t", AT_LEAST + 2, changes([1], [4]))
     sync(tmp_path)
     seen: list[int] = []
     monkeypatch.setattr(compaction, "in_large_table", lambda adds: seen.append(len(adds)) or list(adds)[:1])
-    assert merge_at_rest(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), "there is more"
+    assert merge_when_idle(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), "there is more"
     assert seen == [1]
 
 
@@ -219,7 +219,7 @@ def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds)), "by key"
 
 
-@pytest.mark.parametrize("merge", [merge_small_files, all_at_rest])
+@pytest.mark.parametrize("merge", [merge_small_files, all_when_idle])
 def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any) -> None:
     table = many(tmp_path)
     before, version, files = rows(table), AT_LEAST, set(table.glob("*.parquet"))
@@ -317,13 +317,13 @@ def test_a_large_file_of_which_much_is_deleted_is_written_again_alone(
         return nullcontext(True)
 
     with pytest.raises(Cancelled):
-        merge_at_rest(str(table), all_vectors=True, rewrite=partial(compact, is_cancelled=lambda: True), hold=hold)
+        merge_when_idle(str(table), all_vectors=True, rewrite=partial(compact, is_cancelled=lambda: True), hold=hold)
     assert rows(table) == before and len(list(table.glob("*.parquet"))) == 1
-    assert merge_at_rest(str(table), all_vectors=True, hold=hold) == 1 and not held
+    assert merge_when_idle(str(table), all_vectors=True, hold=hold) == 1 and not held
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before
     assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [False]
-    assert merge_at_rest(str(table), all_vectors=True) == 0
+    assert merge_when_idle(str(table), all_vectors=True) == 0
 
 
 def test_partitions_mapped_names_and_types_that_grew(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_what_was_written_before_an_error_is_gone(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(compact_kernel, "write_rows", third)
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
-    assert merge_at_rest(str(table), all_vectors=True) is None
+    assert merge_when_idle(str(table), all_vectors=True) is None
     assert len(calls) >= 3 and set(table.glob("*.parquet")) == before
 
 
@@ -412,7 +412,7 @@ def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: 
         raise LakemirrorError("storage-unavailable", "input/output error")
 
     monkeypatch.setattr(delta_commit, place, fails)
-    assert merge_at_rest(str(table), all_vectors=True) is None
+    assert merge_when_idle(str(table), all_vectors=True) is None
     assert set(table.glob("*.parquet")) == before
 
 
@@ -432,7 +432,7 @@ def test_what_a_commit_holds_is_never_removed(
         raise error
 
     monkeypatch.setattr(delta_commit, "put_new", put)
-    assert merge_at_rest(str(table), all_vectors=True) is None
+    assert merge_when_idle(str(table), all_vectors=True) is None
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
 

@@ -22,7 +22,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.cut_manifests import manifest_name, parse_manifest
 from lakemirror.landing_zone.zone import CUTS
 from lakemirror.lint import check
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.mirror.cut_versions import Cut, versions_to_keep
 from lakemirror.publisher import Landing
 from lakemirror.storage import Entry
@@ -259,7 +259,7 @@ def test_the_log_keeps_the_apply_of_a_cut_that_is_a_later_version(tmp_path: Path
         put(tmp_path, "t", number, {"n": [number]})
     opened(tmp_path, batch_files=1, maintenance=False).sync()
     time.sleep(0.01)
-    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    assert merge_when_idle(str(tmp_path / "Tables/t"), all_vectors=True)
     time.sleep(0.01)
     manifest(tmp_path, 1, {"t": 10, "stopped": 1})
     log = tmp_path / "Tables/t/_delta_log"
@@ -319,7 +319,7 @@ def test_a_cut_is_the_newest_version_with_its_rows(tmp_path: Path) -> None:
     opened(tmp_path, batch_files=1, maintenance=False).sync()
     manifest(tmp_path, 1, {"t": 4})
     time.sleep(0.01)
-    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    assert merge_when_idle(str(tmp_path / "Tables/t"), all_vectors=True)
     time.sleep(0.01)
     manifest(tmp_path, 2, {"t": 4})
     assert [cut.versions["t"] for cut in opened(tmp_path).cuts()] == [4, 3]

@@ -17,7 +17,7 @@ from tests.landing import declare, put
 from tests.rounds import rounds
 
 from lakemirror import MirroredDatabase
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 
 __all__ = ["no_spark"]
 
@@ -91,10 +91,10 @@ def test_at_every_call_of_a_compaction(tmp_path: Path, number: int) -> None:
         sync(database, batch_files=1, maintenance=False)
         with pytest.MonkeyPatch.context() as patch:
             failing = Failing(patch, at, number)
-            merge_at_rest(str(database / "Tables/t"), all_vectors=True)
+            merge_when_idle(str(database / "Tables/t"), all_vectors=True)
             done = failing.count < at
         assert rows(database / "Tables/t") == expected(4), at
-        merge_at_rest(str(database / "Tables/t"), all_vectors=True)
+        merge_when_idle(str(database / "Tables/t"), all_vectors=True)
         assert rows(database / "Tables/t") == expected(4), at
         if done:
             break

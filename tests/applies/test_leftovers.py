@@ -185,7 +185,7 @@ def test_what_a_version_names_or_may_name_stays(tmp_path: Path) -> None:
         put(tmp_path, "t", number, upserts(1, 2, number))
         sync(tmp_path, change_data_feed=True)
     table = tmp_path / "Tables/t"
-    compaction.merge_at_rest(str(table), all_vectors=True)
+    compaction.merge_when_idle(str(table), all_vectors=True)
     snapshot = read_snapshot(table)
     assert snapshot is not None
     before = {path for path in table.rglob("*") if path.is_file()}

@@ -20,7 +20,7 @@ from tests.table_rows import table_rows
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from lakemirror.lint import check
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -221,7 +221,7 @@ def test_the_last_of_several_rows_stays_the_last_when_small_files_are_merged(tmp
     for number, rows in enumerate((change(1, "old", 0, size=500), change(1, "new", 0)), 1):
         put(tmp_path, "t", number, rows)
         assert not sync(tmp_path, maintenance=False).failed
-    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    assert merge_when_idle(str(tmp_path / "Tables/t"), all_vectors=True)
     put(tmp_path, "t", 3, change(1, None, 4, ["a"]))
     assert not sync(tmp_path).failed
     assert [row for row in table_rows(tmp_path, "t", ["k", "a"]) if row[0] == 1] == [(1, "new")]

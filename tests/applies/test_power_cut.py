@@ -22,7 +22,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import drop
 from lakemirror.features.plan import Wish
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.mirror import step
 from lakemirror.mirror.step import Replicator
 from lakemirror.publisher import Landing
@@ -51,7 +51,7 @@ def applied(database: Path) -> None:
 
 
 def compacted(database: Path) -> None:
-    merge_at_rest(str(database / "Tables/t"), all_vectors=True)
+    merge_when_idle(str(database / "Tables/t"), all_vectors=True)
 
 
 def dropped(database: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_commit_that_changes_no_data_is_a_conflict_once(tmp_path: Path) -> Non
     table, replicator = database(tmp_path, files=3)
     folder = scan(LocalStorage(tmp_path)).tables[NAME]
     view = replicator.observe(folder)
-    compaction.merge_at_rest(str(table), all_vectors=True)
+    compaction.merge_when_idle(str(table), all_vectors=True)
     assert isinstance(step(replicator, view)[1], Conflict)
     left, done = step(replicator, replicator.observe(folder))
     assert isinstance(done, Applied) and not left.has_work and left.position == 4

@@ -85,7 +85,7 @@ def test_every_writer_keeps_to_the_user_s_columns(
     sync(tmp_path)
     rows = [(1, "A", 9.5), (2, None, 1.5), (3, "c", 2.5), (5, "e", 3.5)]
     assert living(table) == rows, "updates and deletes find the rows"
-    assert compaction.merge_at_rest(str(table), all_vectors=True)
+    assert compaction.merge_when_idle(str(table), all_vectors=True)
     (merged,) = statistics(table)
     assert merged["numRecords"] == 4 and all(list(merged[kind]) == names for kind in KINDS)
     assert living(table) == rows

@@ -19,7 +19,7 @@ from lakemirror.delta.commit import commit, named_files
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.maintenance.vacuum import UNNAMED_AFTER, vacuum
 from lakemirror.storage.own_files import SPILLED, work_folder
 
@@ -60,7 +60,7 @@ def made(database: Path, numbers: range = range(1, 5)) -> Path:
 
 def test_files_that_only_old_versions_name_go(tmp_path: Path) -> None:
     table = made(tmp_path)
-    assert merge_at_rest(str(table), all_vectors=True)
+    assert merge_when_idle(str(table), all_vectors=True)
     before, there = rows(table), names(table)
     assert vacuum(table, WEEK) == 0 and names(table) == there
     age(table, 6 * DAY)
@@ -82,7 +82,7 @@ def test_every_version_within_the_retention_can_still_be_read(tmp_path: Path) ->
         put(tmp_path, "t", number, changes([chance.randrange(20), chance.randrange(20), number], [2, 4, 0]))
         sync(tmp_path)
         if number % 9 == 0:
-            merge_at_rest(str(table), all_vectors=True)
+            merge_when_idle(str(table), all_vectors=True)
     assert vacuum(table, 5 * DAY) > 0
     newest = read_snapshot(table)
     assert newest is not None
@@ -175,7 +175,7 @@ def test_a_commit_that_comes_while_a_vacuum_looks_keeps_its_files(
 
     table = made(tmp_path)
     old = read_snapshot(table, 1)
-    merge_at_rest(str(table), all_vectors=True)
+    merge_when_idle(str(table), all_vectors=True)
     age(table, 8 * DAY)
     assert old is not None
     true = vacuum_module.unneeded

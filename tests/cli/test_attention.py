@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from lakemirror.cli import app
 from lakemirror.landing_zone.findings import Warned, capped, summed_up
-from lakemirror.status.attention import needing_attention
+from lakemirror.status.status import needing_attention
 
 
 def command(*words: object) -> Result:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.full
 CLIENT = "unitycatalog-client==0.7.0"
 READERS = (
     "deltalake==1.6.6", "pyarrow", "duckdb==1.5.5",
-    *(f"duckdb-extension-{name}==1.5.5" for name in ("azure", "delta", "httpfs", "unity-catalog")),
+    *(f"duckdb-extension-{name}==1.5.5" for name in ("azure", "delta", "httpfs")),
 )  # fmt: skip
 SCRIPT = """
 import asyncio, json, sys
@@ -92,7 +92,7 @@ for name, act in {
     except Exception as error:
         found[name] = "403" in str(error)
 session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-for name in ("httpfs", "azure", "delta", "unity_catalog"):
+for name in ("httpfs", "azure", "delta"):
     folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
     session.execute(f"load '{next(folder.rglob('*.duckdb_extension'))}'")
 session.execute("set azure_transport_option_type = 'curl'")
@@ -101,20 +101,6 @@ session.execute(f"create secret (type azure, connection_string '{connection}')")
 found["duckdb"] = session.execute(f"select id, name from delta_scan('{place}') order by id").fetchall()
 print(json.dumps(found))
 """
-LIST = """
-import importlib, json, sys
-from pathlib import Path
-import duckdb
-
-session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-for name in ("httpfs", "delta", "unity_catalog"):
-    folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
-    session.execute(f"load '{next(folder.rglob('*.duckdb_extension'))}'")
-session.execute(f"create secret (type unity_catalog, endpoint '{sys.argv[1]}', token '{sys.argv[2]}')")
-session.execute("attach 'sales' as sales (type unity_catalog, read_only)")
-print(json.dumps([row[1:5] for row in session.execute("show all tables").fetchall()]))
-"""
-
 REGISTERED = """
 import asyncio, json, sys
 from unitycatalog.client import *
@@ -223,17 +209,6 @@ def test_clients_list_and_get_and_read_with_the_credentials(root: Path, python: 
         assert ran(readers, READ, url, address, sas, str(authority), **trusted) == {
             "delta-rs": [0, [1, 2]], "write": True, "other": True, "duckdb": [[1, "a"], [2, "b"]],
         }  # fmt: skip
-
-
-def test_duckdb_lists_the_catalog(root: Path, readers: Path) -> None:
-    """In clear: the extension trusts the authorities of the system alone."""
-    issued = Principals(root).add("lister", ["sales=read"])
-    with served(root, "--http") as url:
-        columns = [["id", "name"], ["BIGINT", "VARCHAR"]]
-        assert ran(readers, LIST, url, token_of(url, issued, None)) == [
-            ["shop", "items", *columns], ["shop", "orders", *columns], ["shop:crm", "people", *columns],
-            ["shop:crm", "secrets", *columns],
-        ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.folders.endpoint import Endpoint
 from lakemirror.service.auth.principals import Principals
+from lakemirror.service.own_folder import IN_STORE
+from lakemirror.storage import Place, place
+from lakemirror.storage.place import served_files
 
 WORKSPACE = "storm"
 
@@ -39,6 +42,7 @@ WORKSPACE = "storm"
 class Storm:
     """A service with `databases` and, spread over them, `publishers` with a table each.
 
+    `address`: of a root in a store that has the service's own files, too: each start is on a machine that has nothing.
     `memory`: the most memory that a service process had, in bytes, one for each process. `lasting`: the memory of the
     last process, every five seconds for as long as it is left alone.
     """
@@ -47,6 +51,7 @@ class Storm:
     databases: int
     publishers: int
     seed: int = 1
+    address: str = ""
     acknowledged: dict[str, set[int]] = field(default_factory=dict)
     tried: dict[str, int] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list)
@@ -56,9 +61,15 @@ class Storm:
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         self._random = random.Random(self.seed)
-        self._principal = Principals(self.root).add("loader", [f"{WORKSPACE}=contribute"]).shown()
+        self._served = place(self.address) if self.address else self.root
+        principals = Principals(self._served, IN_STORE if self.address else None)
+        self._principal = principals.add("loader", [f"{WORKSPACE}=contribute"]).shown()
         for number in range(self.databases):
-            (self.root / WORKSPACE / f"db{number}" / "Files" / "LandingZone").mkdir(parents=True)
+            folder = self._served / WORKSPACE / f"db{number}"
+            if not self.address:
+                Path(str(folder)).mkdir(parents=True)
+            served_files(folder).make_folder("Files/LandingZone")
+        self._starts = 0
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -99,7 +110,7 @@ class Storm:
         deadline = time.monotonic() + patience
         for table, wanted in self.acknowledged.items():
             while True:
-                found = Counter(rows_of(self.root / WORKSPACE / table.replace("/", "/Tables/")))
+                found = Counter(rows_of(self._served / WORKSPACE / table.replace("/", "/Tables/")))
                 if wanted <= found.keys() or time.monotonic() > deadline:
                     break
                 time.sleep(0.2)
@@ -125,8 +136,22 @@ class Storm:
         self.log.close()
 
     def _start(self) -> None:
-        words = [sys.executable, "-m", "lakemirror.cli", "serve", str(self.root), "--http", "--port", str(self._port)]
-        self._process = subprocess.Popen(words, stderr=self.log)
+        words = [
+            sys.executable,
+            "-m",
+            "lakemirror.cli",
+            "serve",
+            str(self._served),
+            "--http",
+            "--port",
+            str(self._port),
+        ]
+        environment = dict(os.environ)
+        if self.address:
+            self._starts += 1
+            words += ["--state", IN_STORE]
+            environment["LAKEMIRROR_CACHE_DIR"] = str(self.root / f"machine{self._starts}")
+        self._process = subprocess.Popen(words, stderr=self.log, env=environment)
         deadline = time.monotonic() + 120  # a machine that does much else
         while time.monotonic() < deadline:
             with socket.socket() as probe:
@@ -207,7 +232,7 @@ class Storm:
         return publish
 
 
-def rows_of(table: Path) -> list[int]:
+def rows_of(table: Place) -> list[int]:
     """The ids in a Delta table; none where there is no table yet."""
     try:
         snapshot = read_snapshot(table)

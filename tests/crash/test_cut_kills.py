@@ -18,7 +18,7 @@ from tests.applies.test_vacuum import DAY, age
 from tests.rounds import rounds
 
 from lakemirror import MirroredDatabase
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.maintenance.vacuum import vacuum
 from lakemirror.mirror.cut_versions import Cut, versions_to_keep
 from lakemirror.publisher import Landing
@@ -115,7 +115,7 @@ def test_every_cut_is_one_transaction(tmp_path: Path, seed: int) -> None:
     database.sync()
     targets = [f"Tables/{name.replace('.', '/')}" for name in TABLES]
     for target in targets:
-        while merge_at_rest(str(tmp_path / target), all_vectors=True):
+        while merge_when_idle(str(tmp_path / target), all_vectors=True):
             pass
         age(tmp_path / target, 30 * DAY)
     age(tmp_path / "Files/LandingZone", 30 * DAY)

@@ -24,7 +24,7 @@ from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.publisher import Landing
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.storage import LocalStorage
@@ -36,7 +36,7 @@ CHILD = """
 import json, sys
 import pyarrow as pa
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.publisher import Landing
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.spark_session import session
@@ -53,7 +53,7 @@ try:
     elif act in ("pause", "resume", "resync", "replay", "restore"):
         outcome = getattr(MirroredDatabase(database), act)("orders").text
     elif act == "rest":
-        outcome = merge_at_rest(f"{database}/Tables/orders", all_vectors=True)
+        outcome = merge_when_idle(f"{database}/Tables/orders", all_vectors=True)
     else:
         table = Landing(database).table("t", ["id"])
         exec(act)
@@ -192,7 +192,7 @@ def test_at_the_failpoint_of_a_compaction_at_rest(mirror: Mirror, mode: str) -> 
     mirror.sync()
     start(mirror.database, "rest", "merge.before-commit", mode)
     mirror.check()
-    assert merge_at_rest(str(mirror.database / "Tables/orders"), all_vectors=True)
+    assert merge_when_idle(str(mirror.database / "Tables/orders"), all_vectors=True)
     mirror.check()
     snapshot = read_snapshot(mirror.database / "Tables/orders")
     assert snapshot is not None and not any("deletionVector" in add for add in snapshot.files.values())
@@ -238,7 +238,7 @@ OF_ACTS: dict[str, tuple[Callable[[Mirror], None], str]] = {
 
 
 @pytest.mark.parametrize("mode", ["kill", "error"])
-@pytest.mark.parametrize("name", failpoints.ACT_NAMES)
+@pytest.mark.parametrize("name", failpoints.OPERATION_NAMES)
 def test_at_an_acts_failpoint(mirror: Mirror, name: str, mode: str) -> None:
     """The act done again goes on where it ended, though an engine has looked in between."""
     prepare, act = OF_ACTS[name.partition(".")[0]]

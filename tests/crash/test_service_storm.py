@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.object_stores import moto
+
+from lakemirror.storage import connections
 
 pytest.importorskip("aiohttp", reason="the extra `service` is not installed")
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,9 +17,15 @@ from service_storm import Storm, minutes
 
 
 def storm(
-    root: Path, databases: int, publishers: int, kills: int, pause: tuple[float, float], lasting: float = 0.0
+    root: Path,
+    databases: int,
+    publishers: int,
+    kills: int,
+    pause: tuple[float, float],
+    lasting: float = 0.0,
+    address: str = "",
 ) -> Storm:
-    made = Storm(root, databases, publishers)
+    made = Storm(root, databases, publishers, address=address)
     try:
         made.run(kills, pause, lasting)
         count = made.check(300.0)
@@ -41,6 +50,15 @@ def test_a_service_that_is_killed_three_times(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_service_that_is_killed_twenty_times(tmp_path: Path) -> None:
     storm(tmp_path / "root", 3, 8, 20, (0.8, 3.0))
+
+
+@pytest.mark.full
+def test_each_of_five_kills_is_followed_by_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with moto() as server:
+        for name, value in server.options.items():
+            monkeypatch.setenv(name, value)
+        storm(tmp_path / "root", 2, 4, 5, (2.0, 5.0), address=f"{server.bucket()}/lake")
+        connections.forget_all()
 
 
 @pytest.mark.full

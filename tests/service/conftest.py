@@ -34,13 +34,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", params=["disk", pytest.param("bucket", marks=pytest.mark.full)])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The root that is served: a folder, and a prefix of a bucket."""
+    """The root that is served: a folder, and a prefix of a bucket that has the service's own files, too."""
     if request.param == "disk":
         yield tmp_path_factory.mktemp("root")
         return
     with moto() as server:
         connections.give_options("", server.options)
-        yield SeenInStore(place(f"{server.bucket()}/lake"), own=tmp_path_factory.mktemp("state"))
+        yield SeenInStore(place(f"{server.bucket()}/lake"))
         connections.forget_all()
 
 

@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,9 @@ from urllib.parse import urlencode
 
 from tests.seen_in_store import SeenInStore
 
+from lakemirror.service.auth.audit_log import audit_lines
 from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.service.own_folder import IN_STORE
 from lakemirror.service.service import Options, Service
 from lakemirror.storage import Place, place
 
@@ -41,9 +44,9 @@ class Running:
     """A service that runs in its own thread."""
 
     def __init__(self, root: Path | Place | SeenInStore, **options: Any) -> None:
-        """A root in a store needs the option `state`, or is seen with it."""
+        """A root in a store needs the option `state`, or is seen with it; without one its state is in the store."""
         if isinstance(root, SeenInStore):
-            options = {"state": root.own, **options}
+            options = {"state": root.own or IN_STORE, **options}
         self.root: Any = root
         self._loop = asyncio.new_event_loop()
         self._options = Options(port=0, **options)
@@ -55,6 +58,9 @@ class Running:
         self.port = int(self.service.url.rpartition(":")[2])
         self.url = f"https://localhost:{self.port}"
         self.ca = Path(str(options.get("state") or self.root / ".lakemirror")) / "tls/ca.pem"
+        if options.get("state") == IN_STORE and self.service.authority_file is not None:
+            self.ca = Path(tempfile.mkdtemp()) / "ca.pem"
+            self.ca.write_bytes(self.service.authority_file.read_bytes())
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -67,6 +73,12 @@ class Running:
         self.ended = asyncio.run_coroutine_threadsafe(self.service.stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+
+    def audit(self) -> str:
+        """The audit log so far, on a disk or in a store."""
+        lines = self.service._audit._lines
+        until(lambda: not getattr(lines, "_waiting", b""))
+        return b"".join(audit_lines(self.service._own / "audit.log")).decode()
 
     def connection(self) -> http.client.HTTPConnection:
         if self._options.clear:
@@ -116,7 +128,7 @@ class Running:
 
 def principals_of(root: Any) -> Principals:
     """The principals of a root, also of one in a store."""
-    return Principals(place(str(root)), root.own) if isinstance(root, SeenInStore) else Principals(root)
+    return Principals(place(str(root)), root.own or IN_STORE) if isinstance(root, SeenInStore) else Principals(root)
 
 
 def new(name: str, definition: Any = None, **more: Any) -> dict[str, Any]:

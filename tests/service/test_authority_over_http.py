@@ -218,11 +218,14 @@ def test_a_running_service_follows_the_principals(running: Running, root: Path) 
 
 def test_no_secret_is_on_the_disk(running: Running, root: Path, writer: Issued) -> None:
     own = root / ".lakemirror"
-    assert own.stat().st_mode & 0o777 == 0o700
+    on_a_disk = isinstance(root, Path)
+    assert not on_a_disk or own.stat().st_mode & 0o777 == 0o700
     for path in own.rglob("*"):
         if path.is_file():
             data = path.read_bytes()
             assert writer.client_secret.encode() not in data, path
+            if not on_a_disk:
+                continue  # who may read it is the store's to say
             if b"PRIVATE KEY" in data or writer.principal.account_key.encode() in data:
                 assert path.stat().st_mode & 0o777 == 0o600, path
 

@@ -244,7 +244,7 @@ def test_the_audit_log(running: Running, root: Path, token: str, reader: Issued)
     running.send("GET", "/v1/workspaces?secret=in-the-query", token="forged")
     running.ask_token(reader, client_secret="wrong-secret")
     running.send("DELETE", one, token=token)
-    text = (root / ".lakemirror/audit.log").read_text()
+    text = running.audit()
     records = [json.loads(line) for line in text.splitlines()]
     mine = [(r["principal"], r["operation"], r["status"]) for r in records if r["path"] == one]
     assert mine == [("reader", "DeleteMirroredDatabase", 403), ("writer", "DeleteMirroredDatabase", 200)]
@@ -253,36 +253,35 @@ def test_the_audit_log(running: Running, root: Path, token: str, reader: Issued)
     assert all(set(r) == {"time", "principal", "operation", "path", "status", "requestId", "remote"} for r in records)
     for secret in (token, "forged", "wrong-secret", "in-the-query", reader.client_secret):
         assert secret not in text
-    assert (root / ".lakemirror/audit.log").stat().st_mode & 0o777 == 0o600
+    if isinstance(root, Path):
+        assert (root / ".lakemirror/audit.log").stat().st_mode & 0o777 == 0o600
 
 
-def audited(root: Path, request_id: str) -> list[tuple[str, str, int]]:
+def audited(running: Running, request_id: str) -> list[tuple[str, str, int]]:
     """Principal, path and status of the records of one request."""
-    records = [json.loads(line) for line in (root / ".lakemirror/audit.log").read_text().splitlines()]
+    records = [json.loads(line) for line in running.audit().splitlines()]
     return [(r["principal"], r["path"], r["status"]) for r in records if r["requestId"] == request_id]
 
 
-def test_each_change_and_refusal_of_the_storage_plane_is_audited(
-    running: Running, root: Path, shop: str, token: str
-) -> None:
+def test_each_change_and_refusal_of_the_storage_plane_is_audited(running: Running, shop: str, token: str) -> None:
     zone = f"/sales/{shop}/Files/LandingZone"
     done = running.send("PUT", f"{zone}/note?resource=file", token=token)
-    assert audited(root, done.headers["x-ms-request-id"]) == [("writer", f"{zone}/note", 201)]
-    assert audited(root, running.send("HEAD", f"{zone}/note", token=token).headers["x-ms-request-id"]) == []
+    assert audited(running, done.headers["x-ms-request-id"]) == [("writer", f"{zone}/note", 201)]
+    assert audited(running, running.send("HEAD", f"{zone}/note", token=token).headers["x-ms-request-id"]) == []
     refused = running.send("DELETE", f"/sales/{shop}/Tables/orders", token=token)
-    assert audited(root, refused.headers["x-ms-request-id"]) == [("writer", f"/sales/{shop}/Tables/orders", 403)]
+    assert audited(running, refused.headers["x-ms-request-id"]) == [("writer", f"/sales/{shop}/Tables/orders", 403)]
     paths = [f"{zone}/note", f"{zone}/none", f"/sales/{shop}/Tables/x"]
     parts = "".join(f"--b\r\nContent-Type: application/http\r\n\r\nDELETE {path}?x HTTP/1.1\r\n\r\n" for path in paths)
     batch = running.send(
         "POST", "/sales?restype=container&comp=batch", f"{parts}--b--\r\n".encode(), token=token,
         headers={"Content-Type": "multipart/mixed; boundary=b"},
     )  # fmt: skip
-    assert audited(root, batch.headers["x-ms-request-id"]) == [
+    assert audited(running, batch.headers["x-ms-request-id"]) == [
         ("writer", "/sales", 202), ("writer", paths[0], 202), ("writer", paths[2], 403),
     ]  # fmt: skip
 
 
-def test_each_token_that_is_refused_is_audited(running: Running, root: Path, writer: Issued) -> None:
+def test_each_token_that_is_refused_is_audited(running: Running, writer: Issued) -> None:
     for change, status in (
         ({"grant_type": "password"}, 400),
         ({"client_secret": "x"}, 401),
@@ -290,9 +289,9 @@ def test_each_token_that_is_refused_is_audited(running: Running, root: Path, wri
     ):
         answer = running.ask_token(writer, **change)
         assert answer.status == status
-        found = audited(root, answer.headers["x-ms-request-id"])
+        found = audited(running, answer.headers["x-ms-request-id"])
         assert found == [("", f"/{change.get('tenant', 'adfs')}/oauth2/v2.0/token", status)]
-    assert audited(root, running.ask_token(writer).headers["x-ms-request-id"]) == []
+    assert audited(running, running.ask_token(writer).headers["x-ms-request-id"]) == []
 
 
 def test_guessing_the_secret_of_the_page_is_slowed_down(running: Running, reader: Issued) -> None:

@@ -151,7 +151,7 @@ def test_an_upload_does_not_end_in_another_database(running: Running, token: str
     for name, value in (("Authorization", f"Bearer {token}"), ("x-ms-blob-type", "BlockBlob"), ("Content-Length", "6")):
         connection.putheader(name, value)
     connection.endheaders(b"abc")
-    until(lambda: list((running.root / ".lakemirror/staged").glob(f"{first}")) or running.service.under_way.total)
+    until(lambda: list(running.service.registry.staging.glob(f"{first}")) or running.service.under_way.total)
     assert running.send("DELETE", f"{DATABASES}/{first}", token=token).status == 200
     assert running.create(token, "twice") != first
     connection.send(b"def")

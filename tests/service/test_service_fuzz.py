@@ -42,7 +42,9 @@ def attempt(running: Running, seed: int, token: str, inside: list[str]) -> tuple
 
 
 def fuzz(running: Running, token: str, seeds: range) -> None:
-    own = running.root if isinstance(running.root, Path) else running.root.own  # what the service may write on a disk
+    own = (
+        running.root if isinstance(running.root, Path) else running.service.registry.staging.parent
+    )  # what the service may write on a disk
     database = running.create(token, f"fuzzed {seeds.start}", start=True)
 
     def outside() -> list[Path]:

@@ -1,6 +1,7 @@
 """The storage plane alone on a loopback port: a registry and an authenticator in memory, for tests.
 
-As a program: `endpoint_double.py ROOT` serves and prints its port.
+As a program: `endpoint_double.py ROOT` serves and prints its port. The variable STAGED_COPIES names where a store has
+what is staged.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import os
 import ssl
 import sys
 import threading
@@ -27,7 +29,7 @@ from lakemirror.service.interface import Caller, DatabaseEntry, Limits, Workspac
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 from lakemirror.service.storage import StorageEndpoint
-from lakemirror.storage import Place
+from lakemirror.storage import Place, place
 from lakemirror.storage.place import served_files
 
 WORKSPACE_ID = "11111111-2222-3333-4444-555555555555"
@@ -60,6 +62,11 @@ class MemoryRegistry:
     @property
     def staging(self) -> Path:
         return self._staging
+
+    @property
+    def staged_copies(self) -> Place | None:
+        copies = os.environ.get("STAGED_COPIES")
+        return place(copies) if copies else None
 
     def workspaces(self) -> list[WorkspaceEntry]:
         return self._workspaces

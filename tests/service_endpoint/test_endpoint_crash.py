@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from endpoint_double import DATABASE_ID
 from tests import preloaded
+from tests.object_stores import StoreServer, moto
 from wire import ZONE, Wire
 
 from lakemirror.failpoints import STORAGE_NAMES
@@ -29,17 +31,23 @@ def full(failpoint: str) -> Any:
 
 
 class Killed:
-    """The endpoint in a process of its own, started again after it died."""
+    """The endpoint in a process of its own, started again after it died.
 
-    def __init__(self, root: Path) -> None:
+    `store`: has the copies of what is staged, and each start is on a machine that has nothing of it.
+    """
+
+    def __init__(self, root: Path, store: StoreServer | None = None) -> None:
         self.root = root
+        self.environment = {} if store is None else {**store.options, "STAGED_COPIES": f"{store.bucket()}/staged"}
         self.file = root / "ws" / "sales" / "Files" / "LandingZone" / "t" / "1.parquet"
         self.process: subprocess.Popen[str] | None = None
         self.wire: Wire | None = None
 
     def start(self, failpoint: str = "") -> Wire:
         self.stop()
-        environment = {**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}
+        environment = {**os.environ, **self.environment, "LAKEMIRROR_FAILPOINT": failpoint}
+        if self.environment:
+            shutil.rmtree(self.root / ".lakemirror", ignore_errors=True)
         program = [sys.executable, str(Path(__file__).with_name("endpoint_double.py")), str(self.root)]
         self.process = preloaded.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
@@ -61,9 +69,17 @@ class Killed:
             self.process.stdout.close()
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Killed]:
-    server = Killed(tmp_path)
+@pytest.fixture(scope="module")
+def store() -> Iterator[StoreServer]:
+    pytest.importorskip("moto")
+    with moto() as server:
+        yield server
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killed]:
+    """Started again on the same machine, and on one that has nothing but the store."""
+    server = Killed(tmp_path, request.getfixturevalue("store") if request.param == "elsewhere" else None)
     yield server
     server.stop()
 
@@ -94,6 +110,8 @@ def test_a_flush_that_is_killed_can_be_repeated(killed: Killed, failpoint: str) 
     assert killed.died()
     assert not killed.file.exists() or killed.file.read_bytes() == b"".join(DATA)
     wire = killed.start()
+    if failpoint != "publish.synced":
+        assert wire("GET", FILE).body == b"".join(DATA)
     assert wire("PATCH", FLUSH).status == 200
     assert killed.file.read_bytes() == b"".join(DATA)
     assert wire("GET", FILE).body == b"".join(DATA)

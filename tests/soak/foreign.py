@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME
-from lakemirror.maintenance.compaction import merge_at_rest, merge_small_files
+from lakemirror.maintenance.compaction import merge_small_files, merge_when_idle
 from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.position import Position, current_position
 
@@ -31,7 +31,7 @@ def act(table: Path, chance: random.Random) -> str:
         if read_snapshot(table) is None:
             return f"{name}: no table yet"
         if name == "optimize":
-            return f"{name}: {merge_at_rest(str(table), all_vectors=True)} files"
+            return f"{name}: {merge_when_idle(str(table), all_vectors=True)} files"
         if name == "optimize small files":
             return f"{name}: {merge_small_files(str(table))} files"
         if name == "property":

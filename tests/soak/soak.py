@@ -264,7 +264,7 @@ class _Soak:
     def _operate(self) -> str:
         """One act of an operator; a third of them are killed, or meet a failing disk."""
         name, act = self._chance.choice(self._names), self._chance.choice([*_OPERATOR, "resume", "restore"])
-        places = [each for each in failpoints.ACT_NAMES if each.split(".")[0] in (act, "resync", "act")]
+        places = [each for each in failpoints.OPERATION_NAMES if each.split(".")[0] in (act, "resync", "act")]
         failpoint = f"{self._chance.choice(places)}{self._chance.choice([':1', ':1:error', ':2'])}"
         failing = self._chance.random() < 0.33
         return f"{failpoint} {self.engines.act(act, name, failpoint)}" if failing else self._act(act, name)

@@ -10,7 +10,7 @@ from tests.object_stores import StoreServer
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service import root_folder
-from lakemirror.service.private_files import own_folder
+from lakemirror.service.own_folder import own_folder
 from lakemirror.service.rest.registry import KEPT, FolderRegistry
 from lakemirror.service.root_folder import read_object, write_object
 from lakemirror.storage import Place, lease, place, served_prefix

@@ -15,7 +15,7 @@ from tests.databases import Database, parquet
 from tests.landing import MARKER
 from tests.object_stores import StoreServer
 
-from lakemirror.failpoints import ACT_NAMES, NAMES, STORE_NAMES
+from lakemirror.failpoints import NAMES, OPERATION_NAMES, STORE_NAMES
 from lakemirror.storage import connections
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -82,7 +82,7 @@ def test_a_kill_while_a_file_or_a_table_is_moved_or_merged(server: StoreServer, 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("failpoint", ACT_NAMES)
+@pytest.mark.parametrize("failpoint", OPERATION_NAMES)
 def test_an_act_that_was_killed_is_done_by_doing_it_again(server: StoreServer, failpoint: str) -> None:
     """Though an engine has looked in between."""
     database = Database(f"{server.bucket()}/shop", server.options)

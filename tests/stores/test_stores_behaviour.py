@@ -15,7 +15,7 @@ from tests.model import ModelTable
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.maintenance.vacuum import vacuum
 
 
@@ -155,7 +155,7 @@ def test_compaction_checkpoints_and_vacuum(database: Database) -> None:
         database.put("orders", number, {"id": [number, 1000], "v": [f"v{number}", "x"], MARKER: [4, 4]})
         database.sync()
     table = database.table("orders")
-    merge_at_rest(table, all_vectors=True)
+    merge_when_idle(table, all_vectors=True)
     snapshot = read_snapshot(table)
     assert snapshot is not None and snapshot.checkpoint is not None
     assert len(snapshot.files) == 1

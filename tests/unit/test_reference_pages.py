@@ -77,6 +77,7 @@ def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"lakemirror": {"retention": -1}}, "setting-invalid"),
         ({"lakemirror": {"settle": float("nan")}}, "setting-invalid"),
         ({"lakemirror": {"memory": float("inf")}}, "setting-invalid"),
+        *(({"lakemirror": {name: float("inf")}}, "setting-invalid") for name in ("drop_after", "poll", "settle")),
         ({"lakemirror": {"batch_files": True}}, "setting-invalid"),
         ({"lakemirror": {"readers": {"t": 1}}}, "setting-invalid"),
         ({"lakemirror": {"readers": [1]}}, "setting-invalid"),

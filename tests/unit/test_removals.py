@@ -13,10 +13,10 @@ from tests.source import parsed
 
 import lakemirror
 from lakemirror import failures
-from lakemirror.service.private_files import write_private
 from lakemirror.storage import own_files
 from lakemirror.storage.durable import put_over
 from lakemirror.storage.own_files import remove_work_folder, work_folder
+from lakemirror.storage.private_files import write_private
 
 PACKAGE = Path(lakemirror.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs/decisions/031-what-is-removed.md"
 
 _ANYWHERE = {
     "unlink", "rmtree", "rmdir", "truncate", "ftruncate", "put_over", "write_text", "write_bytes", "write_private",
-    "write_json", "move_listed", "move_all_listed", "remove_own_file", "remove_work_folder", "remove_files",
+    "change_private", "move_listed", "move_all_listed", "remove_own_file", "remove_work_folder", "remove_files",
     "put_table", "remove_file", "remove_unchanged", "remove_hadoop_checksum", "put_file", "put_new_file",
 }  # fmt: skip
 _METHODS = {"rename", "link", "move", "delete"}

@@ -98,6 +98,20 @@ def share(
     print(to)
 
 
+@app.command()
+def audit(context: typer.Context) -> None:
+    """Print the audit log, oldest first: one JSON object a line.
+
+    Example: lakemirror access --state store s3://lake/mirrors audit
+    """
+    require_extra()
+    from lakemirror.service.auth.audit_log import audit_lines
+    from lakemirror.service.own_folder import own_folder
+
+    for line in audit_lines(own_folder(*context.obj) / "audit.log"):
+        print(line.decode(errors="replace"), end="")
+
+
 def _principals(context: typer.Context) -> Principals:
     require_extra()
     from lakemirror.service.auth.principals import Principals

@@ -82,9 +82,9 @@ def run(
             from lakemirror.cli.run_listener import listen as answer
 
             said.listening(answer(beside.listen, opened, database.absolute().name))
-        follower = _follower(opened, beside, said) if beside.register else None
-        _, number = supervised(lambda stop: opened.run(stop, follower or said), abandon, said.stopping)
-        if follower is not None:
+        followers = [_follower(opened, beside, said)] if beside.register else []
+        _, number = supervised(lambda stop: opened.run(stop, said, *followers), abandon, said.stopping)
+        for follower in followers:
             follower.stop(_PATIENCE)
     except LakemirrorError as error:
         said.ended_by(error)
@@ -101,6 +101,6 @@ def _follower(opened: MirroredDatabase, beside: Beside, said: RunLog) -> Catalog
     spark = spark_of(opened.settings, beside.catalog)
     if spark is not None and forgets(spark, beside.catalog):
         said.warned("Spark's own catalog forgets its entries when Spark ends; use a metastore")
-    follower = CatalogFollower(said, lambda: opened.register(spark, beside.schema, beside.catalog), said.registered)
+    follower = CatalogFollower(lambda: opened.register(spark, beside.schema, beside.catalog), said.registered)
     follower.start()
     return follower

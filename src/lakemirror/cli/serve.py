@@ -19,7 +19,8 @@ from lakemirror.cli.options import StorageOptions, with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.supervised import leave
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import database_place
+from lakemirror.storage import Place
+from lakemirror.storage.place import database_place, local_path
 
 if TYPE_CHECKING:
     from lakemirror.service.service import Service
@@ -29,7 +30,7 @@ _NEEDED = ("aiohttp", "awscrt", "cryptography", "jwt", "prometheus_client")
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Where the service listens, and how clients are to trust it."""
+    """Where the service listens, how clients are to trust it, and where it says that tables are."""
 
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any.", min=0, max=65535)] = 8443
@@ -42,8 +43,11 @@ class AddressOptions:
         list[str] | None, typer.Option(help="A further name or address in the certificate that is made.")
     ] = None
     http: Annotated[bool, typer.Option("--http", help="Plain HTTP, on a loopback address only.")] = False
+    file_locations: Annotated[
+        bool, typer.Option("--file-locations", help="Tell clients of Unity's interface on this machine tables' paths.")
+    ] = False
 
-    def check(self) -> None:
+    def check(self, root: Place) -> None:
         """LakemirrorError `service-option-invalid` for options that exclude one another."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
@@ -52,6 +56,8 @@ class AddressOptions:
         if self.http and (self.tls_cert or not _is_loopback(self.host)):
             message = "--http is for a loopback address, and without a certificate"
             raise LakemirrorError("service-option-invalid", message)
+        if self.file_locations and local_path(root) is None:
+            raise LakemirrorError("service-option-invalid", f"--file-locations needs a folder on a disk, not {root}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,11 @@ class LimitOptions:
 
 
 State = Annotated[
-    Path | None, typer.Option(help="The service's own folder on a disk; without it ROOT/.lakemirror. A store needs it.")
+    str | None,
+    typer.Option(
+        help="The service's own folder on a disk; without it ROOT/.lakemirror. "
+        "A store needs it, or the word store: ROOT/.lakemirror there."
+    ),
 ]
 
 
@@ -90,7 +100,8 @@ def serve(
     from lakemirror.service.interface import Limits
     from lakemirror.service.service import Options, Service
 
-    address.check()
+    place = database_place(root)
+    address.check(place)
     if log_format not in ("text", "json"):
         raise LakemirrorError("service-option-invalid", f"--log-format {log_format!r} is neither text nor json")
     _log(log_format)
@@ -104,10 +115,11 @@ def serve(
         token_lifetime=limits.token_lifetime,
         limits=Limits(_bytes(limits.max_body), limits.body_timeout, limits.page_size, limits.max_requests),
         state=state,
+        file_locations=address.file_locations,
     )
     import asyncio
 
-    ended = asyncio.run(_serve(Service(database_place(root), options)))
+    ended = asyncio.run(_serve(Service(place, options)))
     if not ended:
         say("running applies did not end in time: they end with the process, which is safe")
     leave(0)

@@ -63,7 +63,7 @@ def status(
             time.sleep(_EVERY)
         except KeyboardInterrupt:
             break
-    from lakemirror.status.attention import needing_attention
+    from lakemirror.status.status import needing_attention
 
     failed = any(t.error_code for t in found.tables) or bool(found.error_code)
     failed = failed or bool(needing_attention(found.tables, found.warnings))

@@ -74,7 +74,7 @@ def sync(
 
 
 def _print_json(result: SyncResult) -> None:
-    from lakemirror.status.attention import hint_for
+    from lakemirror.status.status import hint_for
 
     for warned in result.warnings:
         say(f"warning {warned.code}: {printable(warned.message)}")
@@ -95,7 +95,7 @@ def _print_json(result: SyncResult) -> None:
 
 def _print_text(result: SyncResult, stored: DatabaseStatus) -> None:
     """What was applied and what failed on stdout; on stderr what tables wait for, warnings, and what needs a person."""
-    from lakemirror.status.attention import hint_for
+    from lakemirror.status.status import hint_for
 
     for name, t in sorted(result.tables.items()):
         if t.commits:

@@ -1,4 +1,4 @@
-"""Changes that cannot be applied end the work of an engine; what it has written is removed."""
+"""Which row cannot be applied, by its position among all changes; what an engine has written is removed."""
 
 from __future__ import annotations
 
@@ -9,31 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import data_file
-from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.row_work import Action, ChangeUnit, Target
-from lakemirror.engines.units import Shared
-from lakemirror.errors import LakemirrorError, Rejected
-
-
-class Bad(Exception):
-    """Ends the work of an engine: a change file cannot be applied."""
-
-    def __init__(self, rejected: Rejected) -> None:
-        super().__init__(rejected.message)
-        self.rejected = rejected
-
-
-def changes_of(
-    unit: ChangeUnit, shared: Shared, columns: Sequence[str] | None = None, *, encoded: bool = False,
-    waits: bool = False,
-) -> Iterator[Changes]:  # fmt: skip
-    """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
-    for changes in read_changes(unit, shared, columns=columns, encoded=encoded, waits=waits):
-        if isinstance(changes, Rejected):
-            raise Bad(changes)
-        yield changes
-        del changes  # before the next rows are decoded
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 
 
 def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:

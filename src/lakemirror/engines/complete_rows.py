@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.bad_changes import Bad
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.partial_rows import PartialRows
@@ -21,6 +20,7 @@ from lakemirror.engines.row_work import RowWork
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import read_given, read_values
 from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, data_units
+from lakemirror.errors import Bad
 
 
 def completed(

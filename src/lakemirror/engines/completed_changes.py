@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.late_deletes import chosen_of, origins_of, remembered_rows
@@ -69,7 +69,7 @@ def write_completed_bucket(shared: Shared, unit: VersionBucket) -> Iterator[list
         columns = (*columns, *(each for each in shared.target.columns if each.name == DELETED_AT))
     reading = shared._replace(target=replace(shared.target, columns=columns))
     for file in unit.work.changes:
-        for changes in changes_of(file, reading, waits=True):
+        for changes in read_changes(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
             chosen = np.flatnonzero(key_bucket(key_values(table, shared.target), unit.buckets) == unit.bucket)
             if len(chosen):

@@ -47,10 +47,10 @@ STARTING, READY, COLD = "starting", "ready", "cold"
 
 
 class Engine(Protocol):
-    """Runs kernels on units of work. Commits nothing.
+    """Runs kernels on units of work. Commits nothing. After an error, no file that it has written is left.
 
-    Errors: `concurrent-commit` if a file does not exist any more, `storage-unavailable`, `table-unreadable`,
-    `file-too-large`.
+    Errors: Bad if a change file cannot be applied, `concurrent-commit` if a file does not exist any more,
+    `storage-unavailable`, `table-unreadable`, `file-too-large`.
     """
 
     @property

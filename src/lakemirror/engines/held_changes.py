@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import Fills
-from lakemirror.engines.kernels.read import read_together
+from lakemirror.engines.kernels.read import read_changes, read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.unit_kernels import names_of
@@ -113,7 +112,7 @@ def _read(
     units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget
 ) -> tuple[pa.Table, np.ndarray, list[pa.Array]]:
     """The rows of some units, their markers and what partial rows name, in order; many small units in one batch."""
-    if len(units) > 1:
+    if len(units) > 1 or units[0].bytes <= _SMALL:
         together = read_together(units, shared)
         if together is not None:
             if not allowance.take(together.rows.nbytes):
@@ -125,7 +124,7 @@ def _read(
             )
     parts, markers, names = [], [np.zeros(0, np.int8)], []
     for unit in units:
-        for changes in changes_of(unit, shared, waits=True):
+        for changes in read_changes(unit, shared, waits=True):
             if not allowance.take(changes.rows.nbytes):
                 raise TooMuch
             parts.append(changes.rows)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.delta.statistics import parse_statistics
-from lakemirror.engines.bad_changes import changes_of
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.change_rows import operations_of
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import live_rows
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.old_rows import sequence_of
@@ -103,7 +103,7 @@ def _deletes_of(shared: Shared, files: Iterable[ChangeUnit]) -> Iterator[pa.Reco
         columns = (*columns, *(each for each in target.columns if each.name == DELETED_AT))
     reading = shared._replace(target=replace(target, columns=columns), partial=False)
     for file in files:
-        for changes in changes_of(file, reading, waits=True):
+        for changes in read_changes(file, reading, waits=True):
             chosen = chosen_of(changes.marker, history)
             rows = pa.Table.from_batches([changes.rows]).take(whole_numbers(chosen))
             origin = np.full(len(chosen), file.number), changes.first_row + chosen

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.bad_changes import Bad, check_nulls, drop_written, named_errors
+from lakemirror.engines.bad_changes import check_nulls, drop_written, named_errors
 from lakemirror.engines.complete_rows import completed, values_of
 from lakemirror.engines.completed_changes import write_completed
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
@@ -49,7 +49,7 @@ from lakemirror.engines.units import (
     split,
 )
 from lakemirror.engines.write_versions import write_versions
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
@@ -114,11 +114,11 @@ class Pipeline(ABC):
         """The net effect of more keys than this process folds; None if it can fold them, unless it `must`."""
         return None
 
-    def broken_constraint(
+    def check_constraints(
         self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
-    ) -> Rejected | None:
-        """The first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
-        return None
+    ) -> None:
+        """Raises Bad for the first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
+        return
 
     def run(self, work: RowWork) -> RowResult:
         """Computes the net effect of a batch (contract section 3) and writes its files. Errors as in `Engine`."""
@@ -127,9 +127,6 @@ class Pipeline(ABC):
             index_waits = self.index.at_work() if self.index is not None else contextlib.nullcontext()
             with index_waits, named_errors(work.target.path):
                 result = self._result(work, written)
-        except Bad as bad:
-            drop_written(work.target.path, written)
-            return RowResult(error=bad.rejected)
         except BaseException:
             drop_written(work.target.path, written)
             raise
@@ -360,9 +357,8 @@ class Pipeline(ABC):
         """Writes the inserted rows (without an effect all): those that are held, or else all changes are read again."""
         step = "write rows"
         flags, fills = (None, None) if effect is None else (effect.flags, effect.fills)
-        rejected = self.broken_constraint(work, shared, flags, fills) if work.target.constraints else None
-        if rejected is not None:
-            raise Bad(rejected)
+        if work.target.constraints:
+            self.check_constraints(work, shared, flags, fills)
         if held is None:
             units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
             return self._written(step, unit_kernels.write_kept, shared, units, written)

@@ -4,7 +4,7 @@
                               └ units ─▶ kernels
 
 A kernel is a function from a unit to Arrow batches. It uses storage paths, and neither Spark nor threads. An error in
-a row is a value (`errors.Rejected`), so that every engine reports the same error.
+a row is a value (`errors.Rejected`) that `errors.Bad` carries, so that every engine reports the same error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
-from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, DELETED, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.storage import Entry
@@ -116,6 +115,11 @@ class Target:
         """The table with the columns that change files may have, without those that lakemirror adds (history.md)."""
         return replace(self, columns=tuple(each for each in self.columns if each.name not in ADDED_COLUMNS))
 
+    @cached_property
+    def reads_old_rows(self) -> bool:
+        """True if applies read the table's old rows: it is a table of versions, or has soft deletes."""
+        return not {START_AT, DELETED}.isdisjoint(column.name for column in self.columns)
+
     @property
     def whole(self) -> Target:
         """The table with all its columns, to write its rows again."""
@@ -197,11 +201,11 @@ class HistoryWork:
 class RowWork:
     """The row work of one apply.
 
-    `append_only`: according to the footers, every change is an insert. If a row is not, the result is Rejected with
-    `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
+    `append_only`: according to the footers, every change is an insert. If a row is not, it is Bad with `try_as`
+    mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
     one. `candidates`: `add` actions of the data files that may hold a key of the batch. `partial`: a file may have
     partial rows (contract section 3a). `null_if_missing`: one without a row in the table gets NULLs; else it is
-    Rejected. `ordering`: for a table with options of deletes or order. `history`: the work of a history target; None:
+    Bad. `ordering`: for a table with options of deletes or order. `history`: the work of a history target; None:
     that of the mirrored table. `also`: the works of other targets with the same changes, which are read once for all
     where they fit into memory. `inserts_replace`: an insert is an upsert.
     """
@@ -233,8 +237,7 @@ class RowResult:
     replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `missing`: how
     many partial rows got NULLs, because there was no row with their key. `ignored`: deletes that were only counted;
     `late`: changes that came after a change of their key with a higher sequence; `beyond`: late changes that are older
-    than what is remembered of their key. `error`: if it is set, all other fields are empty, and the written files are
-    removed. `also`: the results of `RowWork.also`.
+    than what is remembered of their key. `also`: the results of `RowWork.also`.
     """
 
     adds: tuple[Action, ...] = ()
@@ -245,7 +248,6 @@ class RowResult:
     ignored: int = 0
     late: int = 0
     beyond: int = 0
-    error: Rejected | None = None
     also: tuple[RowResult, ...] = ()
 
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.bad_changes import Bad
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows
@@ -16,6 +15,7 @@ from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.row_work import Action, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel
 from lakemirror.engines.units import Shared
+from lakemirror.errors import Bad
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.spill import Spill

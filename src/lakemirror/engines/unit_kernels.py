@@ -22,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.statistics import record_count
-from lakemirror.engines.bad_changes import changes_of, check_nulls, drop_written
+from lakemirror.engines.bad_changes import check_nulls, drop_written
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import share_of
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, read_fills
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of, live_rows
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
 from lakemirror.engines.old_rows import old_columns, sequence_of
@@ -57,7 +58,7 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
     parts: list[pa.Table] = []
     size = 0
     for begin, file in unit.begins():
-        for changes in changes_of(file, shared, [*names, *sequence]):
+        for changes in read_changes(file, shared, columns=[*names, *sequence]):
             first = unit.begin + begin + changes.first_row - file.first_row
             positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             rows = pa.Table.from_batches([changes.rows])
@@ -77,7 +78,7 @@ def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
 def read_rows(shared: Shared, unit: ChangeFiles) -> Iterator[Any]:
     """Reads all columns, to find the first bad row. Yields nothing."""
     for _, file in unit.begins():
-        for _ in changes_of(file, shared):
+        for _ in read_changes(file, shared):
             pass
     yield from ()
 
@@ -163,7 +164,7 @@ def _changes(shared: Shared, unit: ChangeFiles) -> Iterator[pa.RecordBatch]:
     assert history is not None
     reading = shared._replace(target=target.sources)
     for _, file in unit.begins():
-        for changes in changes_of(file, reading, encoded=True, waits=True):
+        for changes in read_changes(file, reading, encoded=True, waits=True):
             rows = pa.Table.from_batches([changes.rows])
             check_nulls([file], target.sources, rows, np.arange(len(rows)) + changes.first_row - file.first_row)
             origin = origin_of([(file, changes.first_row, len(rows))], history)
@@ -233,7 +234,7 @@ def kept_rows(
         assert shared.changes is not None
         fills = requested_fills(shared, fills, shared.changes)
     for begin, file in unit.begins():
-        for changes in changes_of(file, shared, shared.names or None, encoded=encoded, waits=True):
+        for changes in read_changes(file, shared, columns=shared.names or None, encoded=encoded, waits=True):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - file.first_row
             positions = np.arange(first, first + rows.num_rows)

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.bad_changes import changes_of, drop_written
+from lakemirror.engines.bad_changes import drop_written
 from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
@@ -170,7 +171,7 @@ def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
     for file in work.changes:
-        for changes in changes_of(file, reading, waits=True):
+        for changes in read_changes(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
             chosen = np.flatnonzero(key_bucket(key_values(table, shared.target), unit.buckets) == unit.bucket)
             if len(chosen):
@@ -192,7 +193,7 @@ def read_times(shared: Shared, unit: ChangeFiles) -> Iterator[np.ndarray]:
     moments = _moments(shared.history, unit.files)
     times = [np.zeros(0, np.int64)]
     for file in unit.files:
-        for changes in changes_of(file, shared, [START_AT]):
+        for changes in read_changes(file, shared, columns=[START_AT]):
             times.append(_times_of(pa.Table.from_batches([changes.rows]), moments[file.name]))
     yield np.concatenate(times)
 

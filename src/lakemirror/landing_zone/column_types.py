@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import weakref
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,6 +88,7 @@ def table_type(arrow_type: pa.DataType) -> str | None:
     raise TableError("type-unsupported", f"type {arrow_type} cannot be kept in a table")
 
 
+@lru_cache(1000)
 def arrow_type(type_: str) -> pa.DataType | None:
     """The Arrow type that holds the values of a table's column; None for a type that no change file makes."""
     known = _ARROW.get(type_)

@@ -249,10 +249,10 @@ class Members:
                 return each
         raise self.wrong(name, value, f"must be one of {', '.join(json.dumps(each) for each in allowed)}")
 
-    def inner(self, name: str) -> Members | None:
-        """The object under that name; None where it is absent or empty."""
+    def inner(self, name: str, *, or_list: bool = True) -> Members | None:
+        """The object under that name; None where it is absent or empty. `or_list`: `[]` stands for an empty object."""
         value = self.take(name)
-        if value is None or value == []:
+        if value is None or (value == [] and (or_list or isinstance(value, JsonObject))):
             return None
         return self.wrap(name, value)
 

@@ -82,6 +82,11 @@ class TableMetadata:
     renames: bool = False
     options: TableOptions = NO_OPTIONS
 
+    @property
+    def is_text(self) -> bool:
+        """True where the files are no Parquet files."""
+        return self.file_format != "Parquet"
+
 
 def parse_metadata(data: bytes, file: str, options: Members | None = None) -> TableMetadata:
     """What the file says, supported by this engine or not. TableError `metadata-invalid`, with line and column.
@@ -174,7 +179,7 @@ def _metadata(members: Members, options_beside: Members | None) -> TableMetadata
         if format_ == "DelimitedText":
             raise invalid(file, "lacks fileExtension, which DelimitedText needs")
         extension = "csv" if format_ == "CSV" else "parquet"
-    ours = members.inner("lakemirror") or options_beside
+    ours = members.inner("lakemirror", or_list=False) or options_beside
     if ours is not None and options_beside is not None and ours is not options_beside:
         ours.fill_up(options_beside)
     renames = _renames(ours)

@@ -101,11 +101,6 @@ class Staging:
         return f"{self._place}/{file.number:020d}.parquet"
 
 
-def needs_staging(metadata: TableMetadata) -> bool:
-    """True where the table's files are no Parquet files."""
-    return metadata.file_format != "Parquet"
-
-
 def sweep(storage: Storage, older_than: float = 86_400.0, now: float | None = None) -> None:
     """Removes what killed processes have left, once it is so many seconds old: the Parquet files of `_target`.
 

@@ -89,7 +89,7 @@ def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact
     return _merge_now(table, policy.in_between, durability, rewrite, known)
 
 
-def merge_at_rest(
+def merge_when_idle(
     table: str,
     *,
     all_vectors: bool,
@@ -103,8 +103,8 @@ def merge_at_rest(
     commit says so (`is_complete`). `hold` keeps applies of the table waiting while it yields True. A heavy piece goes
     without, and is cancelled when an apply comes.
     """
-    choose = partial(policy.at_rest, all_vectors=all_vectors)
-    return _merge(table, choose, durability=durability, rewrite=rewrite, at_rest=True, hold=hold)
+    choose = partial(policy.when_idle, all_vectors=all_vectors)
+    return _merge(table, choose, durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
@@ -127,7 +127,7 @@ def _merge(
     *,
     durability: str,
     rewrite: Rewrite,
-    at_rest: bool = False,
+    when_idle: bool = False,
     known: Known = lambda: None,
     hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
 ) -> int | None:
@@ -146,7 +146,7 @@ def _merge(
             adds = rewrite(_work(table, snapshot, files))
             gone = {id(add) for add in files}
             left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
-            is_last = at_rest and not _chosen(choose, snapshot, left)
+            is_last = when_idle and not _chosen(choose, snapshot, left)
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up

@@ -27,7 +27,7 @@ from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.late_days import forget_old
-from lakemirror.maintenance.policy import at_rest
+from lakemirror.maintenance.policy import when_idle
 from lakemirror.maintenance.vacuum import vacuum
 from lakemirror.mirror.position import parse_detection, sweep_segments
 from lakemirror.mirror.table_log import read_table_log
@@ -221,7 +221,7 @@ class Maintenance:
         all_vectors = before[1] if goes_on else self._may_free(target)
         self._begun = table, newest
         try:
-            merged = compaction.merge_at_rest(
+            merged = compaction.merge_when_idle(
                 table,
                 all_vectors=all_vectors,
                 durability=self._durability,
@@ -243,7 +243,7 @@ class Maintenance:
         if merged:
             self.done("Compact", target, time.monotonic() - now, merged)
             self._merged[target] = found, all_vectors
-        if all_vectors and not at_rest(snapshot.files.values(), all_vectors=True):
+        if all_vectors and not when_idle(snapshot.files.values(), all_vectors=True):
             self._freed[target] = now
         if not merged:
             self._done[target] = found

@@ -2,7 +2,7 @@
 
 after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
                ─▶ `in_between`: a few small files, where Spark is slower for them ─────┤
-idle table     ─▶ `at_rest`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
+idle table     ─▶ `when_idle`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def in_between(adds: Collection[Action]) -> list[Action]:
     return _piece([add for group in groups for add in group] if 2 * fewer >= few else [], most_rows=_MOST_ROWS_IN_TURN)
 
 
-def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
+def when_idle(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
     """The next piece of an idle table, empty when nothing is left to do.
 
     Small files, if a partition has several, and files with vectors: all of them if it is time for that (`all_vectors`)
@@ -88,7 +88,7 @@ def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
 
 
 def in_large_table(adds: Collection[Action]) -> list[Action]:
-    """The next piece of what `at_rest` leaves: a file of which a twentieth is deleted, whatever its size, or files of
+    """The next piece of what `when_idle` leaves: a file of which a twentieth is deleted, whatever its size, or files of
     one partition that are small for the table.
     """
     for add in adds:

@@ -28,7 +28,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.engine import Engine
 from lakemirror.engines.kernels.add_files import add_file
 from lakemirror.engines.row_work import RowResult, Target
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE, Warned
 from lakemirror.landing_zone.table_options import CHANGES
@@ -37,7 +37,7 @@ from lakemirror.mirror.next_batch import Batch, BatchFile
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import BEYOND, MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.mirror.table_log import TableLog
-from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.durable import POWER, make_folders, remove_empty_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
@@ -84,23 +84,24 @@ class Written(NamedTuple):
     also: tuple[Written, ...] = ()
 
 
-def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> Written | Rejected:
+def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> Written:
     """Does the plan's row work.
 
-    `engine` gives the engine of a name. Where a change file is rejected, nothing stays behind. LakemirrorError: what
-    engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
+    `engine` gives the engine of a name. Bad: a change file cannot be applied; nothing stays behind. LakemirrorError:
+    what engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
     """
     failpoints.reach("apply.before-write")
-    for each in (plan, *plan.also):
-        if each.base.snapshot is None:
-            make_table_folder(each.base)
-    result = _row_results(plan, engine, trust_footers)
-    if isinstance(result, Rejected):
-        return result
-    if result.error is not None:
-        return result.error
-    results = [result, *result.also]
     plans = [plan, *plan.also]
+    new = [each.base for each in plans if each.base.snapshot is None]
+    for base in new:
+        make_table_folder(base)
+    try:
+        result = _row_results(plan, engine, trust_footers)
+    except BaseException:
+        for base in new:
+            remove_empty_folders(place(base.path))
+        raise
+    results = [result, *result.also]
     try:
         first, *also = [_written(each, its) for each, its in zip(plans, results, strict=True)]
     except BaseException as error:
@@ -112,7 +113,7 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     return first._replace(also=tuple(also)) if also else first
 
 
-def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers: bool) -> RowResult | Rejected:
+def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers: bool) -> RowResult:
     """What an engine did for the plan and for those of the history tables."""
     works = tuple(each.row_work for each in plan.also if each.row_work is not None)
     if plan.row_work is None:
@@ -120,17 +121,14 @@ def _row_results(plan: ApplyPlan, engine: Callable[[str], Engine], trust_footers
     if not plan.added:
         work = replace(plan.row_work, also=works) if works else plan.row_work
         return engine(plan.choice.engine).run(work)
-    result = _as_they_are(plan.added, plan.row_work.target, trust_footers)
-    if isinstance(result, Rejected) or not works:
+    result = _copied(plan.added, plan.row_work.target, trust_footers)
+    if not works:
         return result
     try:
         other = engine(plan.also[0].choice.engine).run(replace(works[0], also=works[1:]))
     except BaseException:
         _remove([data_file(plan.base.path, add["path"]) for add in result.adds])
         raise
-    if other.error is not None:
-        _remove([data_file(plan.base.path, add["path"]) for add in result.adds])
-        return other.error
     return replace(result, also=(other, *other.also))
 
 
@@ -180,13 +178,15 @@ def commit(
             plan = _with_beyond(plan)
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
-        detection = _recorded(view.detection, batch, path)
+        detection = view.detection
+        if detection.strategy == LAST_UPDATE:
+            detection = _with_paths(detection, batch, path)
         manifest = _manifest(plan, detection, written)
         metadata = plan.metadata if detection is view.detection else with_detection(plan.metadata, detection)
         actions = [
             {"commitInfo": _info(plan, manifest.to_json(), rows)},
             *state_actions(snapshot, metadata),
-            *transactions(position, batch.files, _carried(plan)),
+            *transactions(position, batch.files, _carried(plan) if plan.base.history is not None else {}),
             *rows,
         ]
         check()
@@ -221,7 +221,7 @@ def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
     """The plan with a warning of partial rows that got NULLs."""
     message = f"{missing} {MISSING_ROWS}"
     warned = Warned("partial-row-missing", message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
+    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
 
 
 def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
@@ -229,7 +229,7 @@ def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
     assert plan.base.history is not None
     message = f"{plan.base.history.target} got late changes that are older than `late_days`: versions may be inexact"
     warned = Warned(BEYOND, message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=plan.batch._replace(warnings=(*plan.batch.warnings, warned)))
+    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
 
 
 def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> list[Action]:
@@ -250,24 +250,21 @@ def make_table_folder(base: Base) -> None:
         raise LakemirrorError("concurrent-commit", f"{base.database} is not there any more") from error
 
 
-def _as_they_are(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult | Rejected:
+def _copied(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult:
     """Copies change files into the table as data files: all of them, or none."""
 
-    def add(file: AddedFile) -> Action | Rejected:
+    def add(file: AddedFile) -> Action:
         return add_file(file.unit, target, file.footer, trust_footer=trust_footers, is_own=file.is_own)
 
     threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
     with ThreadPoolExecutor(threads) as pool:
         begun = [pool.submit(add, file) for file in files]
-    ended = [future.result() for future in begun if future.exception() is None]
-    adds = [each for each in ended if not isinstance(each, Rejected)]
+    adds = [future.result() for future in begun if future.exception() is None]
     if len(adds) == len(begun):
         return RowResult(adds=tuple(adds))
     _remove([data_file(target.path, add["path"]) for add in adds])
-    failure = next((future.exception() for future in begun if future.exception() is not None), None)
-    if failure is not None:
-        raise failure
-    return next(each for each in ended if isinstance(each, Rejected))
+    failures = [failure for future in begun if (failure := future.exception()) is not None]
+    raise next((failure for failure in failures if not isinstance(failure, Bad)), failures[0])
 
 
 def _with_count(add: Action, target: Target) -> Action:
@@ -285,10 +282,8 @@ def _generation(plan: ApplyPlan) -> int:
     return 1 if at is None else at.generation + plan.view.is_recreated
 
 
-def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
-    """The table's record of how files are found, with the batch's; writes the paths of those beside the table."""
-    if detection.strategy != LAST_UPDATE:
-        return detection
+def _with_paths(detection: Detection, batch: Batch, path: str) -> Detection:
+    """The table's record of how files are found, with the batch's, whose paths are written beside the table."""
     applied = AppliedPaths(path, detection.segments)
     segments = applied.with_paths(item.file.below for item in batch.files)
     return Detection(detection.strategy, detection.partitioned, segments, detection.numbered)
@@ -296,8 +291,7 @@ def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
 
 def _carried(plan: ApplyPlan) -> Mapping[str, int]:
     """Where the partitions are of a history table that goes on after a resync, under the folder's new identity."""
-    is_new = plan.base.history is not None and plan.view.is_recreated
-    return (plan.view.applied.sequences or {}) if is_new else {}
+    return (plan.view.applied.sequences or {}) if plan.view.is_recreated else {}
 
 
 def transactions(

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,7 +86,7 @@ class Runner:
         resolve: Callable[[], Settings],
         start_spark: StartSpark,
         *,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         spark: SparkSession | None = None,
         shared: Shared | None = None,
         warnings_of: Callable[[Mapping[str, Any]], list[Warned]] = unknown_settings,
@@ -106,7 +106,7 @@ class Runner:
         self._start_spark = start_spark
         self._given = spark
         self._executions = ExecutionLog(storage, self.settings)
-        self._observers = (self._executions, *([observer] if observer is not None else ()))
+        self._observers = (self._executions, *observers)
         self._shared = shared or Shared()
         self._lane = self._shared.queue.add(self._step, looks=1)
         watchable = storage.watchable()

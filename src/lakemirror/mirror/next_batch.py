@@ -6,14 +6,15 @@ pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.schema import Column, needs_mapping
-from lakemirror.errors import Rejected, TableError
+from lakemirror.errors import Bad, Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
 from lakemirror.landing_zone.metadata import TableMetadata, Warned
@@ -39,7 +40,8 @@ class BatchFile(NamedTuple):
     known: frozenset[str] | None = None
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
@@ -53,11 +55,11 @@ class Batch(NamedTuple):
     rejected: Rejected | None = None
     partial: bool = False
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(f.file.footer.num_rows for f in self.files)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return sum(f.file.entry.size for f in self.files)
 
@@ -78,8 +80,8 @@ def next_batch(
     limits: Limits,
     rules: Rules | None = None,
     mixed: bool = False,
-) -> Batch | Rejected:
-    """The longest run of files that one apply may take, or why the first one cannot be applied.
+) -> Batch:
+    """The longest run of files that one apply may take. Raises Bad if the first one cannot be applied.
 
     `columns` are the table's before the batch, none for a new table. `rules`: how they may grow. `metadata`: what the
     publisher declares. `mixed`: a marker column counts as mixed, without regard to its statistics.
@@ -118,7 +120,7 @@ def next_batch(
         _warn(warnings, item, grown)
     if not taken:
         assert rejected is not None
-        return rejected
+        raise Bad(rejected)
     return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected, partial)
 
 

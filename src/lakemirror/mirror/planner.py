@@ -30,7 +30,7 @@ from lakemirror.engines.engine import LOCAL, STARTING, WHILE_STARTING, Choice, P
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of, unkept_column
-from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
+from lakemirror.errors import LakemirrorError, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
@@ -122,9 +122,9 @@ def plan(
     rules: TableRules,
     uri: Callable[[str], str],
     tried: frozenset[TryAs] = frozenset(),
-) -> ApplyPlan | Rejected:
-    """The plan of the next commit, of the longest run of `files` that one commit may take; or why the first of them
-    cannot be applied.
+) -> ApplyPlan:
+    """The plan of the next commit, of the longest run of `files` that one commit may take. Raises Bad if the
+    first of them cannot be applied.
 
     `uri` gives the address of a file of the database. `tried`: how the files must be applied, after a rejection.
 
@@ -147,16 +147,14 @@ def plan(
         limits = limits._replace(decoded=WHILE_STARTING)
     given = columns if own is None else own.given
     batch = next_batch(files, given, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
-    if isinstance(batch, Rejected):
-        return batch
     if own is not None:
         batch = own.completed(batch)
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
-        batch = batch._replace(warnings=(*batch.warnings, *replaced))
+        batch = replace(batch, warnings=(*batch.warnings, *replaced))
     if options is not NO_OPTIONS and options.has_versions:
-        batch = batch._replace(append_only=False)
+        batch = replace(batch, append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
@@ -322,7 +320,8 @@ def row_work(
     work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
     if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
-    _check_kept(target)
+    if target.unwritten:
+        _check_kept(target)
     return replace(work, candidates=tuple(snapshot.files.values()))
 
 

@@ -143,7 +143,7 @@ class Scheduler:
         self._rivals = collisions(self.zone, self._settings.default_schema)
         changed = []
         for name, folder in self.zone.tables.items():
-            if (self._group is None or self._group.owns(name)) and not self._rests(name, folder):
+            if (self._group is None or self._group.owns(name)) and not self._is_unchanged(name, folder):
                 changed.append(name)
                 self._listed[name] = folder
                 if self._touched.get(name, -math.inf) >= begun:  # looked at last: an event may come at any moment
@@ -259,7 +259,7 @@ class Scheduler:
             folder = self._listed.pop(name, None) or scan_table(self._storage, name)
             if folder is None:
                 return Again()  # the next listing finds that it is gone
-            if self._rests(name, folder):
+            if self._is_unchanged(name, folder):
                 return Again(self._unchanged.until(name) - begun)
             look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
@@ -281,7 +281,7 @@ class Scheduler:
     def _inspect(self, name: TableName, folder: TableFolder, now: float) -> View:
         replicator, rival = self._replicator(name), self._rivals.get(name)
         look = replicator.observe(folder, now=now)
-        while rival is None and replicator.quarantine(look, look.error):
+        while rival is None and look.error is not None and replicator.quarantine(look, look.error):
             look = replicator.observe(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
             message = f"{name.folder} and {rival.folder} share one table"
@@ -321,10 +321,9 @@ class Scheduler:
                     begun = time.monotonic()
                     if merged := replicator.tidy_up(done.version, self.engines.index_keys):
                         self.tables.maintained("Compact", replicator.target, time.monotonic() - begun, merged)
-        if replicator.quarantine(look, look.error):
-            return Again(0.0)
         if look.error is not None:
-            return self._failed(name, look, look.error)
+            is_aside = replicator.quarantine(look, look.error)
+            return Again(0.0) if is_aside else self._failed(name, look, look.error)
         if look.pending.behind and look.pending.waiting is None:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)
@@ -358,7 +357,7 @@ class Scheduler:
         due.append(max(0.0, self._unchanged.until(look.files.folder.name) - time.monotonic()))
         return min(due)
 
-    def _rests(self, name: TableName, folder: TableFolder) -> bool:
+    def _is_unchanged(self, name: TableName, folder: TableFolder) -> bool:
         """True where another look would find what the last one found: nothing to do."""
         state = self.states.get(name)
         if state is None or state.error is not None or name in self._rivals:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from operator import is_
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
+from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.table_state import TableState, table_status
 from lakemirror.status import status as monitoring
 from lakemirror.status.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.status.status_reader import read_tables
@@ -51,10 +49,6 @@ class StatusWriter:
         self._lasting = before.warnings
         self._has_folder = False
         self._missed_since: float | None = None
-        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
-        self._states: list[TableState] = []  # those that `_tables` was made from
-        self._absent: tuple[TableStatus, ...] = ()
-        self._tables: tuple[TableStatus, ...] = ()
         self._not_before = 0.0
         self._group = group
         self._part: tuple[TableStatus, ...] | None = None  # what this engine wrote last of its own tables
@@ -95,7 +89,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            self._status_of_all(scheduler.states, scheduler.tables.absent),
+            scheduler.tables.rows(),
             self._lasting,
             partner,
         )
@@ -128,7 +122,7 @@ class StatusWriter:
     def _leads(self, group: EngineGroup, scheduler: Scheduler, status: str) -> bool:
         """Writes the states of this engine's tables beside. True where it also writes the status of all: then it has
         taken the states of the others."""
-        own = tuple(self._status_of(name, state) for name, state in list(scheduler.states.items()))
+        own = tuple(scheduler.tables.own_rows())
         moment, ends = time.monotonic(), status == "Stopped"
         self.is_late = own != self._part
         if self.is_late and group.is_settled and (ends or moment - self._part_at >= _AT_WORK):
@@ -140,24 +134,6 @@ class StatusWriter:
         for path in group.news():
             scheduler.tables.take(read_tables(self._storage, path))
         return True
-
-    def _status_of_all(
-        self, states: Mapping[TableName, TableState], absent: tuple[TableStatus, ...]
-    ) -> tuple[TableStatus, ...]:
-        """The status of every table; the same tuple object as before if nothing changed."""
-        now = list(states.values())
-        if absent is not self._absent or len(now) != len(self._states) or not all(map(is_, now, self._states)):
-            named = list(states.items())
-            self._tables = (*(self._status_of(name, state) for name, state in named), *absent)
-            self._states, self._absent = [state for _, state in named], absent
-        return self._tables
-
-    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
-        """A table's status; computed again if its state changed."""
-        held = self._of_states.get(name)
-        if held is None or held[0] is not state:
-            held = self._of_states[name] = state, table_status(name, state)
-        return held[1]
 
     def _may_write(self) -> bool:
         """False if the status folder is gone, because somebody may be deleting the database: writing the status would

@@ -8,7 +8,7 @@
 
 The position is in the commit, so a file is applied exactly once: before the commit nothing has happened, after it
 everything. A commit of anybody else takes version N + 1 (`Conflict`), and the table is observed again. A file that
-cannot be applied ends the batch before it (`Rejected`), or is tried another way (`Rejected.try_as`).
+cannot be applied (`Bad`) ends the batch before it, or is tried another way (`Rejected.try_as`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,12 +27,12 @@ from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
-from lakemirror.errors import LakemirrorError, Rejected, TryAs
+from lakemirror.errors import Bad, LakemirrorError, Rejected, TryAs
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import marker_of
-from lakemirror.landing_zone.staging import Staging, needs_staging
+from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
@@ -106,7 +106,7 @@ class Replicator:
         the applied files are set aside. After Rejected, the view has no work, and its `error` says why.
         LakemirrorError: an error of the whole attempt, or of the table.
         """
-        staged: list[ChangeFile] = []
+        staged: Sequence[ChangeFile] = ()
         if preference is not None:
             self._rules = replace(self._rules, preference=preference)
         try:
@@ -122,8 +122,10 @@ class Replicator:
                 if prepare(view, base, self._history_base, self._rules):
                     return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
-            view, staged = self._staged(view, base, files)
-            view, done = self._one_commit(view, base, staged, engine)
+            if view.files.metadata.file_format != "Parquet":
+                view, files = self._staged(view, base, files)
+                staged = files
+            view, done = self._one_commit(view, base, files, engine)
             if not isinstance(done, Applied):
                 self._observer.forget()
                 return view, done
@@ -142,39 +144,36 @@ class Replicator:
             self._observer.forget()
             raise
         finally:
-            self._staging.clear(staged)
+            if staged:
+                self._staging.clear(staged)
 
     def _one_commit(
         self, view: View, base: Base, files: Sequence[ChangeFile], engine: Callable[[str], Engine]
     ) -> tuple[View, Applied | Rejected]:
         """Plans, runs and commits, until something is applied or the first file is rejected."""
         tried: frozenset[TryAs] = frozenset()
-        done: ApplyPlan | Applied | Rejected
         while files:
-            if view.history:
-                bases = base, self._history_base
-                done = plan_targets(view, files, bases, self._rules, self._storage.uri, tried)
+            try:
+                if view.history:
+                    bases = base, self._history_base
+                    planned = plan_targets(view, files, bases, self._rules, self._storage.uri, tried)
+                else:
+                    planned = plan(view, files, base, self._rules, self._storage.uri, tried)
+                return view, self._carry_out(planned, engine)
+            except Bad as bad:
+                rejected = bad.rejected
+            if rejected.try_as is not None and rejected.try_as not in tried:
+                tried |= {rejected.try_as}
             else:
-                done = plan(view, files, base, self._rules, self._storage.uri, tried)
-            if isinstance(done, ApplyPlan):
-                done = self._carry_out(done, engine)
-            match done:
-                case Applied():
-                    return view, done
-                case Rejected(try_as="mixed" | "rows" as way) if way not in tried:
-                    tried |= {way}
-                case Rejected():
-                    view = self._until(view, done)
-                    files = files[: len(view.pending.files)]
+                view = self._until(view, rejected)
+                files = files[: len(view.pending.files)]
         assert view.pending.rejected is not None
         return view, view.pending.rejected
 
-    def _carry_out(self, planned: ApplyPlan, engine: Callable[[str], Engine]) -> Applied | Rejected:
+    def _carry_out(self, planned: ApplyPlan, engine: Callable[[str], Engine]) -> Applied:
         begun = time.monotonic()
         log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
         written = run(planned, engine, trust_footers=self._rules.trust_footers)
-        if isinstance(written, Rejected):
-            return written
         files = [item.file for item in planned.batch.files]
         return commit(
             planned, written, begun=begun, durability=self._rules.durability,
@@ -199,7 +198,7 @@ class Replicator:
         the view is what the commit itself finds: version N + 1 is then taken.
         """
         if not self._storage.capabilities.reads_listed:
-            with self._storage.holding_folders():
+            with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)
 
     def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
@@ -247,10 +246,8 @@ class Replicator:
         since = min(file.entry.modified for file in files)
         return until_cut(files, CutManifests.of(self._storage).last_files(str(self.name), since))
 
-    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, list[ChangeFile]]:
+    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, Sequence[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
-        if not needs_staging(view.files.metadata):
-            return view, list(files)
         chosen: list[ChangeFile] = []
         size = 0
         for file in files[: self._rules.limits.files]:
@@ -328,13 +325,13 @@ class Replicator:
         return entry if marker is not None and marker.id == view.identity else None
 
     def _is_there(self, marker: Entry) -> bool:
-        """False once a resync has marked the folder anew: its files are not applied any more. Where it takes a request
+        """False once a resync has marked the folder again: its files are not applied any more. Where it takes a request
         to find out, it is not asked for each file."""
         return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
 
-    def quarantine(self, view: View, error: LakemirrorError | None) -> bool:
+    def quarantine(self, view: View, error: LakemirrorError) -> bool:
         """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
-        if error is None or self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
+        if self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
             return False
         entry = next((entry for entry in view.files.folder.files if entry.path == error.file), None)
         if entry is None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import is_
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import EVENTS, Warned, summed_up
@@ -31,6 +32,9 @@ class TableStates:
         self.warnings: dict[str, Warned] = {}  # errors that concern no single table
         self.maintained: Maintained = nobody
         self._absent: tuple[TableStatus, ...] | None = ()
+        self._held: dict[TableName, tuple[TableState, TableStatus]] = {}  # of the states that were asked for last
+        self._rows: tuple[TableStatus, ...] = ()
+        self._rows_of: tuple[object, ...] = ()  # what `_rows` was made from
         self._observers = observers
         self._before = {TableName(row.schema, row.table): row for row in before}
         self._longest = longest
@@ -46,7 +50,8 @@ class TableStates:
         elif state == before:
             return before
         self.by_name[name] = state
-        self._log_new_warnings(name, before, state)
+        if state.warnings:
+            self._log_new_warnings(name, before, state)
         if isinstance(done, Applied):
             self.tell(lambda observer: observer.applied(name, done))
         self._report_error(name, before.failure, state.failure)
@@ -99,9 +104,22 @@ class TableStates:
         """True if a table has an error, or files that cannot be applied yet."""
         return any(state.pending or state.error is not None for state in list(self.by_name.values()))
 
-    def rows(self) -> list[TableStatus]:
-        """The status of every table, for the next process, or the next scheduler of this one."""
-        return [*(table_status(name, state) for name, state in list(self.by_name.items())), *self.absent]
+    def rows(self) -> tuple[TableStatus, ...]:
+        """The status of every table; the same object as before while nothing changes."""
+        absent, states = self.absent, dict(self.by_name)
+        rows_of = (absent, *states.values())
+        if len(rows_of) != len(self._rows_of) or not all(map(is_, rows_of, self._rows_of)):
+            self._rows, self._rows_of = (*self.own_rows(), *absent), rows_of
+        return self._rows
+
+    def own_rows(self) -> list[TableStatus]:
+        """The status of the tables that have a state; each is made once for a state."""
+        before, held = self._held, dict[TableName, tuple[TableState, TableStatus]]()
+        for name, state in list(self.by_name.items()):
+            last = before.get(name)
+            held[name] = last if last is not None and last[0] is state else (state, table_status(name, state))
+        self._held = held
+        return [row for _, row in held.values()]
 
     def warn(self, code: str, message: str) -> None:
         """Reports a problem that concerns no single table: in the status while it lasts, in the log once."""

@@ -12,7 +12,6 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.observer import Observer
 from lakemirror.readers.catalog_entries import Registered
 
 AGAIN = 60.0
@@ -20,16 +19,13 @@ AGAIN = 60.0
 
 
 class CatalogFollower:
-    """Observes the tables of an engine, and forwards each event to another observer."""
+    """Observes the tables of an engine."""
 
     def __init__(
-        self,
-        observer: Observer,
-        register: Callable[[], Registered],
-        told: Callable[[Registered | LakemirrorError], None],
+        self, register: Callable[[], Registered], told: Callable[[Registered | LakemirrorError], None]
     ) -> None:
         """`register` is called at the start and after changes, by one thread. `told` gets its result, or its error."""
-        self._observer, self._register, self._told = observer, register, told
+        self._register, self._told = register, told
         self._seen: set[TableName] = set()
         self._due, self._is_over = threading.Event(), threading.Event()
         self._due.set()
@@ -46,16 +42,14 @@ class CatalogFollower:
         self._thread.join(patience)
 
     def applied(self, name: TableName, applied: Applied) -> None:
-        self._observer.applied(name, applied)
         if name not in self._seen:
             self._seen.add(name)
             self._due.set()
 
     def failed(self, name: TableName, error: LakemirrorError) -> None:
-        self._observer.failed(name, error)
+        """Does nothing: an error makes no table and drops none."""
 
     def dropped(self, target: str) -> None:
-        self._observer.dropped(target)
         self._seen.clear()  # the table may come back
         self._due.set()
 

@@ -1,15 +1,17 @@
 """The certificate of the listener: one that is given, or one of an own authority that is made once.
 
-ROOT/.lakemirror/tls/ca.pem is what clients trust.
+tls/ca.pem in the service's own folder is what clients trust.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import socket
 import ssl
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.service.private_files import write_private
+from lakemirror.storage import Place
+from lakemirror.storage.place import local_path
+from lakemirror.storage.private_files import write_private
 
 NAMES = ("localhost", "*.localhost", "*.dfs.localhost", "*.blob.localhost", "127.0.0.1", "::1")
 _CA_DAYS = 3650
@@ -29,36 +33,37 @@ _RENEW = 30  # days before the end from which a start makes a new certificate
 
 @dataclass(frozen=True)
 class Certificate:
-    """Paths of PEM files. `authority`: what clients trust, None for a certificate that was given."""
+    """PEM files. `authority`: what clients trust, None for a certificate that was given."""
 
-    chain: Path
-    key: Path
-    authority: Path | None = None
+    chain: Place
+    key: Place
+    authority: Place | None = None
 
 
-def made_certificate(folder: Path, names: Sequence[str] = ()) -> Certificate:
+def made_certificate(folder: Place, names: Sequence[str] = ()) -> Certificate:
     """The certificate in a folder; made where it is missing, lacks one of the names, or ends within 30 days.
 
     The authority stays the same for as long as it is valid, so that clients go on trusting it.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
+    if (place := local_path(folder)) is not None:
+        place.mkdir(mode=0o700, exist_ok=True)
     certificate = Certificate(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
     wanted = list(dict.fromkeys([*NAMES, socket.gethostname(), *names]))
     key_path = folder / "ca-key.pem"
-    authority = _loaded(folder / "ca.pem")
-    if authority is None or not key_path.exists():
+    authority, ca_pem = _loaded(folder / "ca.pem"), _content(key_path)
+    if authority is None or ca_pem is None:
         ca_key = ec.generate_private_key(ec.SECP256R1())
         authority = _authority(ca_key)
         write_private(key_path, _pem_key(ca_key))
         write_private(folder / "ca.pem", authority.public_bytes(serialization.Encoding.PEM), 0o644)
         current = None
     else:
-        loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        loaded = serialization.load_pem_private_key(ca_pem, None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise LakemirrorError("service-option-invalid", f"{key_path} is not the key that lakemirror made")
         ca_key = loaded
         current = _loaded(certificate.chain)
-    if current is None or not certificate.key.exists() or not _fits(current, authority, wanted):
+    if current is None or not _belongs(_content(certificate.key), current) or not _fits(current, authority, wanted):
         key = ec.generate_private_key(ec.SECP256R1())
         leaf = _leaf(key, ca_key, authority, wanted)
         write_private(certificate.key, _pem_key(key))
@@ -71,7 +76,8 @@ def tls_context(certificate: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(certificate.chain, certificate.key)
+        with _on_disk(certificate.chain) as chain, _on_disk(certificate.key) as key:
+            context.load_cert_chain(chain, key)
     except (OSError, ssl.SSLError) as error:
         raise LakemirrorError(
             "service-option-invalid", f"{certificate.chain} and {certificate.key} cannot be used: {error}"
@@ -145,11 +151,39 @@ def _general_name(name: str) -> x509.GeneralName:
         raise LakemirrorError("service-option-invalid", f"{name!r} is no name for a certificate: {error}") from error
 
 
-def _loaded(path: Path) -> x509.Certificate | None:
+def _belongs(key: bytes | None, leaf: x509.Certificate) -> bool:
+    """True for the key of this certificate: a power cut may have come between the two."""
+    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with contextlib.suppress(ValueError):
+        found = None if key is None else serialization.load_pem_private_key(key, None)
+        return found is not None and found.public_key().public_bytes(*form) == leaf.public_key().public_bytes(*form)
+    return False
+
+
+def _loaded(path: Place) -> x509.Certificate | None:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return x509.load_pem_x509_certificate(_content(path) or b"")
+    except ValueError:
         return None
+
+
+def _content(path: Place) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _on_disk(file: Place) -> Iterator[Path]:
+    """The file itself on a disk; of one in a store a copy with mode 0600, since OpenSSL reads files on a disk alone."""
+    if (path := local_path(file)) is not None:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(prefix="lakemirror-") as copy:
+        copy.write(file.read_bytes())
+        copy.flush()
+        yield Path(copy.name)
 
 
 def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:

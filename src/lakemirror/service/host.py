@@ -271,7 +271,7 @@ class _Engine:
         storage = storage_of(self.database.folder)
         runner = Runner(
             storage, lambda: allowed(self._host.settings.of_database(read_definition(storage))), self._start_spark,
-            observer=self, shared=self._host.shared, warnings_of=warnings_of,
+            observers=(self,), shared=self._host.shared, warnings_of=warnings_of,
         )  # fmt: skip
         runner.on_end = lambda: self._queue.wake(self._lane, "engine")
         runner.begin()

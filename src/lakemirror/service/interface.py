@@ -75,7 +75,11 @@ class Registry(Protocol):
 
     @property
     def staging(self) -> Path:
-        """The folder of uploads that are not published."""
+        """The folder of uploads that are not published, on this machine's disk."""
+
+    @property
+    def staged_copies(self) -> Place | None:
+        """Where the store has them, too, so that another machine goes on with them; None: nowhere."""
 
     def workspaces(self) -> list[WorkspaceEntry]: ...
 

@@ -20,13 +20,13 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE
-from lakemirror.service.private_files import sync_folder
 from lakemirror.service.workspace_names import is_guid
 from lakemirror.settings.settings import DEFINITION
 from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.own_files import entries, is_folder
 from lakemirror.storage.place import folder_ids, local_path, served_files, storage_of
+from lakemirror.storage.private_files import sync_folder
 from lakemirror.storage.served_prefix import PARTS
 
 KEPT = 7 * 86_400.0  # seconds that a deleted database is kept
@@ -45,7 +45,7 @@ class RootFolder:
     """The folders under a root, on a disk or in a store. Errors: OSError, LakemirrorError."""
 
     def __init__(self, root: Place, own: Path) -> None:
-        """`own`: the service's own folder on a disk."""
+        """`own`: the service's folder on this machine's disk."""
         self.root, self._own = root, own
         for leftover in entries(own):
             _remove_unmade(leftover)

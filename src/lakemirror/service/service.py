@@ -33,7 +33,7 @@ from lakemirror.service.interface import Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
 from lakemirror.service.operating.metrics import ServiceMetrics
 from lakemirror.service.operating.operating_endpoints import ROUTES, Operating, version
-from lakemirror.service.private_files import OWN_FOLDER, locked, own_folder
+from lakemirror.service.own_folder import OWN_FOLDER, own_folder, work_folder
 from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import dialect_of
@@ -53,10 +53,12 @@ from lakemirror.service.unity.unity_endpoints import API, Unity, unity_refusal
 from lakemirror.storage import Place
 from lakemirror.storage.lease import RENEWED, Lease
 from lakemirror.storage.place import capabilities_of
+from lakemirror.storage.private_files import locked
 
 log = logging.getLogger("lakemirror")
 
 LOOK = 3.0  # seconds between two looks at the root for folders put there by hand
+FOLLOW = 2.0  # seconds between two looks at the principals in a store
 FINISH = 30.0  # seconds that requests under way get after SIGTERM
 APPLIES = 12.0  # seconds that applies at work get then
 LEAST_FREE = 1024**3  # bytes, and
@@ -70,7 +72,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 class Options:
     """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP.
 
-    `state`: the service's own folder on a disk; None: ROOT/.lakemirror.
+    `state`: where the service keeps its own files, as `own_folder` has it. `file_locations`: clients of Unity Catalog's
+    interface on this machine get the paths of tables, where the root is a folder.
     """
 
     host: str = "127.0.0.1"
@@ -81,7 +84,8 @@ class Options:
     clear: bool = False
     token_lifetime: int = 3600
     limits: Limits = field(default_factory=Limits)
-    state: Path | None = None
+    state: str | Path | None = None
+    file_locations: bool = False
 
 
 def plane_of(target: str) -> str:
@@ -108,11 +112,12 @@ class Service:
         self.root = root.absolute()
         self.options = options
         self._own = own_folder(self.root, options.state)
+        self._work = work_folder(self._own)
         self._held = contextlib.ExitStack()
-        if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
+        if not self._held.enter_context(locked(self._work / "serve.lock", wait=False)):
             self._held.close()
             raise LakemirrorError("root-in-use", f"another lakemirror serves {root}")
-        self._lease = Lease(self.root / OWN_FOLDER, self._own)
+        self._lease = Lease(self.root / OWN_FOLDER, self._work)
         self._lease.take()
         self.principals = Principals(self.root, options.state)
         self.tokens = Tokens(self._own / "keys", options.token_lifetime)
@@ -139,21 +144,20 @@ class Service:
             self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
             self.base_url,
         )  # fmt: skip
-        links = FileLinks(self.tokens.derived_key("links"))
-        known = (self.authenticator, self.principals, self.under_way)
-        sharing = Sharing(self.registry, *known, self.base_url, paging, links, limits)
+        known = (self.authenticator, self.principals, self.under_way, self.base_url)
+        sharing = Sharing(self.registry, *known, paging, FileLinks(self.tokens.derived_key("links")), limits)
+        asked = (self.authenticator, self.under_way, self.base_url)
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "sharing": sharing.handle,
-            "unity": Unity(self.registry, self.authenticator, self.under_way, self.base_url, paging, limits).handle,
+            "unity": Unity(self.registry, *asked, paging, limits, options.file_locations).handle,
             "authority": authority.handle,
             "operating": operating.handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
         }
         self._listener = Listener(self.handle, limits)
-        self._following: asyncio.Task[None] | None = None
-        self._stopping = False
-        self._room, self._room_seen = True, -ROOM_LOOK
+        self._following: list[asyncio.Task[None]] = []
+        self._stopping, self._room, self._room_seen = False, True, -ROOM_LOOK
 
     @property
     def url(self) -> str:
@@ -162,7 +166,7 @@ class Service:
         return f"{self._scheme}://{host}:{self._listener.port}"
 
     @property
-    def authority_file(self) -> Path | None:
+    def authority_file(self) -> Place | None:
         """The certificate of the authority that was made, which clients have to trust; None for a given one."""
         made = self.options.certificate is None and not self.options.clear
         return self._own / "tls/ca.pem" if made else None
@@ -187,14 +191,14 @@ class Service:
         await self._listener.listen(self.options.host, self.options.port, tls)
         self.host.follow(self.registry.all_databases())
         self.captures.follow(self.registry.all_databases())
-        self._following = asyncio.create_task(self._follow())
+        self._following = [asyncio.create_task(each) for each in (self._follow(), self._follow_principals())]
 
     async def stop(self) -> bool:
         """Ends within the times of section 7; True where every engine has ended."""
         self._stopping = True
         self._listener.refuse_new()
-        if self._following is not None:
-            self._following.cancel()
+        for each in self._following:
+            each.cancel()
         engines = asyncio.create_task(asyncio.to_thread(self.host.shutdown, FINISH + APPLIES))
         captures = asyncio.create_task(asyncio.to_thread(self.captures.shutdown, FINISH))
         deadline = time.monotonic() + FINISH
@@ -203,6 +207,7 @@ class Service:
         await self._listener.end(1.0)
         ended = await engines
         await captures
+        await asyncio.to_thread(self._audit.close)
         self._lease.give_up()
         self._held.close()
         return ended
@@ -259,7 +264,7 @@ class Service:
         """True where the disk has 1 GiB and 2 % free. It is looked at once a second."""
         now = time.monotonic()
         if now - self._room_seen > ROOM_LOOK:
-            usage = shutil.disk_usage(self._own)
+            usage = shutil.disk_usage(self._work)
             self._room = usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
             self._room_seen = now
         return self._room
@@ -304,6 +309,15 @@ class Service:
             except Exception as failure:  # the boundary around one look
                 log.error("%s", coded(failure))
             await asyncio.sleep(RENEWED if capabilities_of(self.root).waits else LOOK)
+
+    async def _follow_principals(self) -> None:
+        """Follows `lakemirror access`. On a disk nothing is to do: who asks for a principal looks."""
+        while capabilities_of(self._own).waits:
+            await asyncio.sleep(FOLLOW)
+            try:
+                await asyncio.to_thread(self.principals.follow)
+            except Exception as failure:  # the boundary around one look
+                log.error("%s", coded(failure))
 
     def _look(self) -> None:
         if not self._lease.renew():

@@ -6,6 +6,7 @@ The sentence (`help`) feeds `--help` and `docs/reference/settings.md`; a test co
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -187,7 +188,7 @@ class ProcessSettings:  # 14 fields: a field is the one place where a setting is
     )
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
     key_index_bytes: int = _setting(
-        4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
+        4 * 1024**3, "Bytes that the key index and copies of old rows may take; files beyond it are read by each apply."
     )
     store_cache_bytes: int = _setting(
         256 * 1024**2,
@@ -364,7 +365,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
             if any(len(pair) != 2 for pair in pairs):
                 raise ValueError(value)
             return tuple(pairs)
-        if kind in (int, float) and (isinstance(value, bool) or not float(value) >= 0):  # NaN, too
+        if kind in (int, float) and (isinstance(value, bool) or not 0 <= float(value) < math.inf):  # NaN, too
             raise ValueError(value)
         if kind is str and not isinstance(value, str | os.PathLike):
             raise ValueError(value)
@@ -384,7 +385,7 @@ _WANTED_BY = {"readers": "a list of clients", "tables": "an object of options by
 _WANTED: dict[type[Any], str] = {
     tuple: "a list of KEY=VALUE",
     int: "a whole number of 0 or more",
-    float: "a number of 0 or more",
+    float: "a number of 0 or more, and finite",
     bool: "true or false",
     str: "a text",
 }

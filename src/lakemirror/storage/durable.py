@@ -184,6 +184,14 @@ def make_folders(folder: Place, root: Place) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
+def remove_empty_folders(folder: Place) -> None:
+    """Removes a folder if no file is in it or below it, as far as possible. Does nothing in a store."""
+    if not isinstance(folder, StorePath):
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(path).rmdir()
+
+
 @contextlib.contextmanager
 def opened_new(path: Place) -> Iterator[tuple[Any, Any]]:
     """A file that this process has just made, opened to be checked: for Python, and the same for pyarrow."""

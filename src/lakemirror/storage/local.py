@@ -224,36 +224,40 @@ class LocalStorage:
 
 
 @contextlib.contextmanager
-def folder_of(root: Path, path: str, make_below: str | None = None) -> Iterator[tuple[int, str]]:
-    """The descriptor of the folder that holds `path`, and the path's last part. As `enter`; OSErrors of the block
-    become `storage-unavailable`, but not FileNotFoundError."""
-    folder, name, is_held = -1, "", True
-    try:
-        folder, name, is_held = enter(root, path, make_below)
-        yield folder, name
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise _unavailable(path, error) from error
-    finally:
-        if not is_held:
-            os.close(folder)
+def folder_of(root: Path, path: str, make_below: str | None = None, *, coded: bool = True) -> Iterator[tuple[int, str]]:
+    """The descriptor of the folder that holds `path`, and the path's last part ("." for the root itself).
 
-
-def enter(root: Path, path: str, make_below: str | None = None) -> tuple[int, str, bool]:
-    """The descriptor of the folder that holds `path`, the path's last part ("." for the root itself), and whether the
-    folder is held open; else the caller closes it.
-
-    `make_below`: folders that are missing are made, but only below this one ("" for the root). FileNotFoundError;
-    `path-refused` where a part is a link.
+    `make_below`: folders that are missing are made, but only below this one ("" for the root). `coded`: OSErrors, also
+    of the block, become `storage-unavailable`, but not FileNotFoundError. `path-refused` where a part is a link.
     """
     *parts, name = path.split("/") if path else ["."]
     if ".." in (*parts, name) or "" in (*parts, name):
         raise LakemirrorError("path-refused", f"{path} is not a path inside the database", file=path)
     held, key = _holding.folders, (root, "/".join(parts))
-    if held is not None and key in held:
-        held.move_to_end(key)  # one that is in use is not the next to be closed
-        return held[key], name, True
+    folder = held.get(key, -1) if held is not None else -1
+    try:
+        if held is not None and folder >= 0:
+            held.move_to_end(key)  # one that is in use is not the next to be closed
+        else:
+            folder = _enter(root, parts, make_below)
+            if held is not None:
+                held[key] = folder
+                if len(held) > _MOST_HELD:
+                    os.close(held.popitem(last=False)[1])
+        yield folder, name
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if not coded:
+            raise
+        raise _unavailable(path, error) from error
+    finally:
+        if held is None and folder >= 0:
+            os.close(folder)
+
+
+def _enter(root: Path, parts: Sequence[str], make_below: str | None) -> int:
+    """The descriptor of the folder with this path. Parameters as of `folder_of`."""
     kept = len(make_below.split("/")) if make_below else 0
     at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
     for depth, part in enumerate(parts):
@@ -265,11 +269,7 @@ def enter(root: Path, path: str, make_below: str | None = None) -> tuple[int, st
             at = _made(error, above, part, shown, make=make_below is not None and depth >= kept)
         finally:
             os.close(above)
-    if held is not None:
-        held[key] = at
-        if len(held) > _MOST_HELD:
-            os.close(held.popitem(last=False)[1])
-    return at, name, held is not None
+    return at
 
 
 def _made(error: OSError, folder: int, name: str, path: str, *, make: bool) -> int:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.local import LocalStorage, enter, open_file, open_folder
+from lakemirror.storage.local import LocalStorage, folder_of, open_file, open_folder
 from lakemirror.storage.served_files import PIECE, Expected, Found, now_ns
 
 _COPY = 64 << 20
@@ -39,7 +39,7 @@ class ServedFolder:
 
     def open(self, path: str) -> OpenFile:
         try:
-            with _folder_of(self.folder, path) as (folder, name):
+            with folder_of(self.folder, path, coded=False) as (folder, name):
                 return OpenFile(open_file(folder, name, path))
         except (LakemirrorError, NotADirectoryError) as error:
             raise FileNotFoundError(path) from error
@@ -123,14 +123,14 @@ class ServedFolder:
     def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that holds `path`, and the last name; FileNotFoundError."""
         try:
-            with _folder_of(self.folder, path, make_below="" if make else None) as at:
+            with folder_of(self.folder, path, "" if make else None, coded=False) as at:
                 yield at
         except LakemirrorError as error:
             raise FileNotFoundError(path) from error
 
     def _open_to_list(self, path: str) -> int:
         try:
-            with _folder_of(self.folder, path) as (folder, name):
+            with folder_of(self.folder, path, coded=False) as (folder, name):
                 return open_folder(folder, name, path)
         except (LakemirrorError, NotADirectoryError) as error:
             raise FileNotFoundError(path) from error
@@ -150,21 +150,10 @@ class ServedFolder:
 
     def _status(self, path: str) -> os.stat_result | None:
         try:
-            with _folder_of(self.folder, path) as (folder, name):
+            with folder_of(self.folder, path, coded=False) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError, LakemirrorError):
             return None
-
-
-@contextmanager
-def _folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterator[tuple[int, str]]:
-    """The descriptor of the folder that holds `path`, and the path's last part. As `enter`: errors keep their kind."""
-    folder, name, is_held = enter(root, path, make_below)
-    try:
-        yield folder, name
-    finally:
-        if not is_held:
-            os.close(folder)
 
 
 class OpenFile:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.local import enter, folder_of, open_file, open_folder
+from lakemirror.storage.local import folder_of, open_file, open_folder
 
 MOST_BYTES = 64 << 20
 """Of one file; lines beyond it are refused."""
@@ -156,8 +156,7 @@ class SpoolFolder:
 
     def _taken(self, name: str) -> SpoolFile | None:
         """The file, locked; None if another process holds it, or has just replaced it."""
-        folder, last, is_held = enter(self.root, self.path(name), self._make_below)
-        try:
+        with folder_of(self.root, self.path(name), self._make_below, coded=False) as (folder, last):
             file = os.open(last, _OPENED, 0o644, dir_fd=folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,9 +167,6 @@ class SpoolFolder:
             except BlockingIOError:
                 os.close(file)
                 return None
-        finally:
-            if not is_held:
-                os.close(folder)
         return SpoolFile(self, name, file)
 
 

@@ -47,7 +47,7 @@ def test_a_change_into_a_run_of_which_a_part_is_forgotten(
         step(tmp_path, 1, (4, 1, "a"), (4, 2, "a"))
     assert step(tmp_path, 2, (4, 5, "a"), (4, 8, "a")) == [("a", 1, None)]
     if is_merged:
-        assert compaction.merge_at_rest(str(tmp_path / LATE), all_vectors=True)
+        assert compaction.merge_when_idle(str(tmp_path / LATE), all_vectors=True)
     assert forget_old(str(tmp_path / LATE)) == 1
     assert sorted(read_table(tmp_path / LATE)["n"].to_pylist()) == [5, 8]
     found = step(tmp_path, 3, (4, 6, "c"))
@@ -75,7 +75,7 @@ def test_tables_that_are_merged_go_on(tmp_path: Path) -> None:
         step(tmp_path, number, row)
     before = versions(tmp_path)
     for table in (LATE, HISTORY):
-        assert compaction.merge_at_rest(str(tmp_path / table), all_vectors=True)
+        assert compaction.merge_when_idle(str(tmp_path / table), all_vectors=True)
     assert versions(tmp_path) == before
     assert step(tmp_path, 7, (4, 3, "b"), (4, 11, "x"), (2, 6, None)) == [
         ("a", 1, 3), ("b", 3, 5), ("a", 5, 6), ("c", 9, 11), ("x", 11, 12), ("d", 20, None),

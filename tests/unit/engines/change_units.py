@@ -13,7 +13,7 @@ from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
 from lakemirror.engines.units import Shared
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad, Rejected
 from lakemirror.landing_zone.column_types import file_columns
 
 MARKER = "__rowMarker__"
@@ -45,10 +45,15 @@ def like(unit: ChangeUnit, keys: tuple[str, ...] = ()) -> Target:
 
 
 def items(unit: ChangeUnit, table: Target, **options: Any) -> list[Changes | Rejected]:
-    """What `read_changes` gives. `options`: of it, or of `Shared`."""
+    """What `read_changes` gives, and at last why it ends. `options`: of it, or of `Shared`."""
     of_reader = {name: options.pop(name) for name in ("columns", "encoded", "waits") if name in options}
     shared = Shared(**{"target": table, "budget": MemoryBudget(DEFAULT), **options})
-    return list(read_changes(unit, shared, **of_reader))
+    found: list[Changes | Rejected] = []
+    try:
+        found += read_changes(unit, shared, **of_reader)
+    except Bad as bad:
+        found.append(bad.rejected)
+    return found
 
 
 def rows_of(unit: ChangeUnit, table: Target, **options: Any) -> pa.Table:

@@ -23,7 +23,7 @@ from lakemirror.delta.statistics import Tally, statistics, statistics_of_own, st
 from lakemirror.engines.kernels.add_files import add_file, large_enough, unsupported_reason
 from lakemirror.engines.kernels.data_rows import rows_of
 from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError
 from lakemirror.keys import look_up
 from lakemirror.keys.look_up import Cache
 from lakemirror.keys.wanted_keys import WantedKeys
@@ -180,8 +180,13 @@ def test_floating_point_that_readers_would_skip(
     path = tmp_path / "1.parquet"
     pq.write_table(pa.table({"a": values}), path, **options)
     found = pq.read_metadata(path)
-    outcome = add_file(unit(found, str(path)), target({"a": "double"}, tmp_path / "table"), found)
-    assert isinstance(outcome, dict) if added else outcome.try_as == "rows", outcome
+    table = target({"a": "double"}, tmp_path / "table")
+    if added:
+        add_file(unit(found, str(path)), table, found)
+    else:
+        with pytest.raises(Bad) as bad:
+            add_file(unit(found, str(path)), table, found)
+        assert bad.value.rejected.try_as == "rows"
     assert len(list((tmp_path / "table").iterdir())) == added
 
 
@@ -265,9 +270,10 @@ def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
     bad.write_bytes(data)
     table = target({"a": "bigint", "s": "string"}, tmp_path / "table")
     found = pq.read_metadata(good)
-    damaged = add_file(unit(found, str(bad)), table, found)
-    assert isinstance(damaged, Rejected) and damaged.try_as is None
-    assert (damaged.code, damaged.file) == ("file-unreadable", "bad.parquet")
+    with pytest.raises(Bad) as raised:
+        add_file(unit(found, str(bad)), table, found)
+    damaged = raised.value.rejected
+    assert (damaged.code, damaged.file, damaged.try_as) == ("file-unreadable", "bad.parquet", None)
     assert list((tmp_path / "table").iterdir()) == []
     add = add_file(unit(found, str(good)), table, found)
     assert isinstance(add, dict) and (tmp_path / "table" / add["path"]).read_bytes() == good.read_bytes()

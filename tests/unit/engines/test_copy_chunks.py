@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from tests.rounds import rounds
 
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.bad_changes import Bad
 from lakemirror.engines.kernels import copy_chunks as copying
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, Target, TargetColumn
 from lakemirror.engines.units import ChangeFiles, Shared
+from lakemirror.errors import Bad
 
 UTC = datetime.timezone.utc
 KINDS: dict[str, tuple[str, pa.DataType, list[Any]]] = {

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.model import ModelTable, canonical
 from tests.rounds import rounds
 
-from lakemirror.engines.kernels.fold import fold
+from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.keys.key_values import key_bucket
 
@@ -63,10 +63,14 @@ def test_the_net_effect_is_the_model_s(drawn: tuple[list[str], pa.Table], bucket
     model.apply([*names, FILE, ROW], rows)
     replaced = {tuple(canonical(row[name]) for name in names) for marker, row in rows if marker}
     bucket = key_bucket(table.select(names), buckets)
-    parts = [fold(table.filter(pa.array(bucket == number))) for number in range(buckets)]
-    kept = Counter((row[FILE], row[ROW]) for part in parts for row in part.kept.to_pylist())
+    kept: Counter[tuple[int, int]] = Counter()
+    deleted: Counter[tuple[Any, ...]] = Counter()
+    for part in (table.filter(pa.array(bucket == number)) for number in range(buckets)):
+        places = fold_places(part.select(names), np.asarray(part[MARKER].combine_chunks()))
+        kept.update((row[FILE], row[ROW]) for row in part.take(pa.array(places.kept)).to_pylist())
+        gone = part.select(names).take(pa.array(places.deletes))
+        deleted.update(tuple(canonical(v) for v in row.values()) for row in gone.to_pylist())
     assert kept == Counter((row[FILE], row[ROW]) for row in model.rows)
-    deleted = Counter(tuple(canonical(v) for v in row.values()) for part in parts for row in part.deletes.to_pylist())
     assert deleted == Counter(replaced)
 
 

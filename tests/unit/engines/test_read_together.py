@@ -23,6 +23,7 @@ from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn
 from lakemirror.engines.units import Shared
+from lakemirror.errors import Bad
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
@@ -200,9 +201,11 @@ def test_the_engine_names_the_bad_file_and_row(tmp_path: Path, monkeypatch: pyte
     units[1] = UNUSUAL["a marker that is none"](tmp_path, 2)
     (tmp_path / "t").mkdir()
     work = RowWork(target(tmp_path / "t"), tuple(units), False, 4, ())
-    error = LocalEngine(threads=1).run(work).error
-    assert error is not None and (error.code, error.file, error.row) == ("row-marker-invalid", units[1].name, 4)
+    with pytest.raises(Bad) as bad:
+        LocalEngine(threads=1).run(work)
+    error = bad.value.rejected
+    assert (error.code, error.file, error.row) == ("row-marker-invalid", units[1].name, 4)
     assert asked == [None]
     result = LocalEngine(threads=1).run(replace(work, changes=(units[0], units[2])))
-    assert result.error is None and asked[1] is not None
+    assert asked[1] is not None
     assert sum(json.loads(add["stats"])["numRecords"] for add in result.adds) == sum(asked[1].marker != 2)

@@ -142,6 +142,8 @@ def test_key_columns_that_make_no_sense(keys: Any) -> None:
         ({"fileExtension": 1}, "fileExtension"),
         ({"fileFormat": "DelimitedText"}, "fileExtension"),
         ({"fileFormatTypeProperties": []}, None),  # an empty list stands for an empty object
+        ({"lakemirror": {}}, None),
+        ({"lakemirror": []}, "lakemirror must be an object"),
         ({"fileFormatTypeProperties": ["a"]}, "fileFormatTypeProperties"),
         ({"fileFormatTypeProperties": {"firstRowAsHeader": False}}, "firstRowAsHeader"),
         ({"fileFormatTypeProperties": {"rowSeparator": "|"}}, "rowSeparator"),

@@ -9,13 +9,13 @@ import pytest
 
 from lakemirror.maintenance.policy import (
     AT_LEAST,
-    at_rest,
     file_size,
     in_between,
     in_large_table,
     in_turn,
     most_small_files,
     pieces,
+    when_idle,
 )
 
 MIB = 1 << 20
@@ -73,17 +73,17 @@ def test_a_row_is_written_again_only_after_as_many_new_ones() -> None:
 
 
 def test_at_rest_small_files_and_all_vectors() -> None:
-    assert sizes(at_rest([add(1), add(2), add(20), add(30, 0.001)], all_vectors=True)) == [1, 2, 30]
-    assert sizes(at_rest([add(1), add(20, 0.001)], all_vectors=True)) == [20]
-    assert sizes(at_rest([add(1, 0.001), add(20)], all_vectors=True)) == [1]
-    assert sizes(at_rest([add(30, 0.001)] * 8, all_vectors=True)) == [30, 30], "a piece of them"
-    assert sizes(at_rest([add(1), add(2), add(20)], all_vectors=True)) == [1, 2]
+    assert sizes(when_idle([add(1), add(2), add(20), add(30, 0.001)], all_vectors=True)) == [1, 2, 30]
+    assert sizes(when_idle([add(1), add(20, 0.001)], all_vectors=True)) == [20]
+    assert sizes(when_idle([add(1, 0.001), add(20)], all_vectors=True)) == [1]
+    assert sizes(when_idle([add(30, 0.001)] * 8, all_vectors=True)) == [30, 30], "a piece of them"
+    assert sizes(when_idle([add(1), add(2), add(20)], all_vectors=True)) == [1, 2]
 
 
 def test_where_it_was_done_lately_only_if_many_rows_are_deleted() -> None:
-    assert sizes(at_rest([add(1), add(2), add(20, 0.06), add(21, 0.03)], all_vectors=False)) == [1, 2, 20]
-    assert sizes(at_rest([add(1), add(2), add(20, 0.07), add(21, 0.03)], all_vectors=False)) == [1, 2, 20, 21]
-    assert at_rest([add(1), add(20, 0.05), add(21, 0.04)], all_vectors=False) == []
+    assert sizes(when_idle([add(1), add(2), add(20, 0.06), add(21, 0.03)], all_vectors=False)) == [1, 2, 20]
+    assert sizes(when_idle([add(1), add(2), add(20, 0.07), add(21, 0.03)], all_vectors=False)) == [1, 2, 20, 21]
+    assert when_idle([add(1), add(20, 0.05), add(21, 0.04)], all_vectors=False) == []
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_where_it_was_done_lately_only_if_many_rows_are_deleted() -> None:
     ids=["a large one", "too many", "too much together", "elsewhere", "no statistics"],
 )  # fmt: skip
 def test_where_not_all_can_go_only_what_is_worth_it_by_itself(adds: Any) -> None:
-    assert [a for a in at_rest(adds, all_vectors=True) if a["size"] > 8 * MIB] == in_turn(adds) == []
-    assert 20 in sizes(at_rest([*adds, add(20, 0.5)], all_vectors=True))
+    assert [a for a in when_idle(adds, all_vectors=True) if a["size"] > 8 * MIB] == in_turn(adds) == []
+    assert 20 in sizes(when_idle([*adds, add(20, 0.5)], all_vectors=True))
 
 
 def test_in_large_tables_files_with_many_deleted_rows_and_small_ones_of_one_partition() -> None:

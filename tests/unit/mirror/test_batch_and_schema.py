@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakemirror.delta.schema import Column, from_delta, is_widened, to_delta
-from lakemirror.errors import Rejected, TableError
+from lakemirror.errors import Bad, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import TableMetadata
@@ -35,8 +35,11 @@ def batch(
     """The batch, if there is one, and why the file after it cannot be applied, if there is one."""
     metadata = TableMetadata(keys, upsert_by_default=more.pop("upsert_by_default", False))
     limits = Limits(more.pop("most_files", 100), more.pop("most_bytes", 10**9))
-    found = next_batch(files, columns, metadata, limits=limits, **more)
-    return (None, found) if isinstance(found, Rejected) else (found, found.rejected)
+    try:
+        found = next_batch(files, columns, metadata, limits=limits, **more)
+    except Bad as bad:
+        return None, bad.rejected
+    return found, found.rejected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad
 from lakemirror.landing_zone.change_file import ChangeFile, TableFiles
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import TableMetadata
@@ -78,5 +78,6 @@ def test_the_bad_file_behind_ends_the_batch_and_the_first_one_is_the_answer() ->
     good, bad = change_file(1, pa.table({"id": [1]})), change_file(2, pa.table({"id": ["x"]}))
     plan = planned(good, bad)
     assert len(plan.batch.files) == 1 and plan.batch.rejected.code == "type-changed"
-    found = planned(change_file(1, pa.table({"a": [1], "A": [2]})))
-    assert isinstance(found, Rejected) and found.code == "columns-ambiguous"
+    with pytest.raises(Bad) as found:
+        planned(change_file(1, pa.table({"a": [1], "A": [2]})))
+    assert found.value.rejected.code == "columns-ambiguous"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.landing import folder, put
+from tests.landing import folder, put, put_broken
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
@@ -93,7 +93,10 @@ def test_a_failure_in_any_step_is_the_error_of_its_table(
     method: str,
     failure: Exception,
     code: str,
+    database: Path,
 ) -> None:
+    if method == "quarantine":
+        put_broken(database, "bad", 2)
     breaks(monkeypatch, part, method, failure)
     scheduler.tick()
     assert scheduler.wait(30)

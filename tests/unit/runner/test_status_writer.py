@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
-from lakemirror.mirror import status_writer
+from lakemirror.mirror import status_writer, table_states
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
@@ -58,15 +58,16 @@ class Database:
         (folder / LANDING_ZONE).mkdir(parents=True)
         self.scheduler: Any = SimpleNamespace(
             zone=Zone({}, []),
-            states={ORDERS: TableState()},
             tables=TableStates((), [], 0.0),
             at_work=0,
             dropped=SimpleNamespace(warnings=[]),
         )
+        self.scheduler.tables.by_name[ORDERS] = TableState()
         self.writer = StatusWriter(LocalStorage(folder), monitoring.DatabaseStatus("Stopped"))
 
     def at(self, number: int) -> None:
-        self.scheduler.states[ORDERS] = replace(self.scheduler.states[ORDERS], position=number)
+        states = self.scheduler.tables.by_name
+        states[ORDERS] = replace(states[ORDERS], position=number)
 
     def write(self, status: str = "Running") -> int:
         """The position of the table in the status after it was to be written."""
@@ -101,7 +102,7 @@ def test_nothing_is_written_or_computed_again_while_no_table_changes(
     database.at(1)
     database.write()
     writes = clock.writes
-    monkeypatch.setattr(status_writer, "table_status", None)
+    monkeypatch.setattr(table_states, "table_status", None)
     clock.now += 6.0
     assert database.write() == 1
     assert clock.writes == writes
@@ -117,7 +118,7 @@ def test_what_an_earlier_process_left_damaged_is_written_again(
     storage = LocalStorage(tmp_path)
 
     def a_process(database: Database) -> None:
-        database.scheduler.states = dict([(ORDERS, TableState())][:tables])
+        database.scheduler.tables.by_name = dict([(ORDERS, TableState())][:tables])
         database.writer = StatusWriter(storage, last_status(storage))
         database.writer.write("Stopped", database.scheduler)
 

@@ -22,7 +22,7 @@ from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_told
 from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.row_work import Action, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
@@ -46,7 +46,7 @@ _PHYSICAL = {
     "double": ("DOUBLE",), "string": ("BYTE_ARRAY",), "binary": ("BYTE_ARRAY",), "date": ("INT32",),
     "timestamp": ("INT64",), "timestamp_ntz": ("INT64",), "decimal": ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"),
 }  # fmt: skip
-_AS_THEY_ARE = {
+_SAME_TYPE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
@@ -103,11 +103,11 @@ def add_file(
     *,
     trust_footer: bool = False,
     is_own: bool = False,
-) -> Action | Rejected:
+) -> Action:
     """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
-    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Rejected with
-    `file-unreadable`. A file whose footer would make a reader miss rows is Rejected with `try_as` rows: its rows are
+    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Bad with
+    `file-unreadable`. A file whose footer would make a reader miss rows is Bad with `try_as` rows: its rows are
     correct. Then the copy is removed; the copy of a killed process is removed by VACUUM.
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
@@ -128,10 +128,10 @@ def add_file(
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
-        rejected = _rejected(unit, error)
-        if rejected is None:
+        failure = _failure(unit, error)
+        if failure is error:
             raise
-        return rejected
+        raise failure from error
     add = {
         "path": logged_path(below),
         "partitionValues": values,
@@ -144,17 +144,17 @@ def add_file(
     return add
 
 
-def _rejected(unit: ChangeUnit, error: BaseException) -> Rejected | None:
-    """Why the file of a unit is not copied; None for an error of other kinds. Raises what may be tried again."""
+def _failure(unit: ChangeUnit, error: BaseException) -> BaseException:
+    """Why the file of a unit is not copied: Bad, or what may be tried again."""
     if isinstance(error, FileNotFoundError):
-        raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
+        return LakemirrorError("concurrent-commit", f"{unit.name} is gone")
     if isinstance(error, UnsafeBounds):
-        return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
+        return Bad(Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows"))
     if isinstance(error, OSError) and error.errno is not None:
-        raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
+        return LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}")
     if isinstance(error, pa.ArrowException | OSError | ValueError):
-        return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
-    return None
+        return Bad(Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name))
+    return error
 
 
 class _KeysSeen:
@@ -283,4 +283,4 @@ def kept_type(column: FileColumn) -> str | None:
         return column.table_type if kind.unit == "us" else None
     if pa.types.is_decimal128(kind):
         return column.table_type
-    return _AS_THEY_ARE.get(kind)
+    return _SAME_TYPE.get(kind)

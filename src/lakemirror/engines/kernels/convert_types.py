@@ -22,6 +22,13 @@ from lakemirror.landing_zone.zoneless import NoInstant, instants
 _HOURS_SHOWN = 100  # two digits
 
 
+SAME_TYPE = {
+    pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
+    pa.float64(): "double", pa.string(): "string", pa.binary(): "binary",
+}  # fmt: skip
+"""Types of a file whose values the table holds as they are."""
+
+
 class InvalidValue(ValueError):
     """A value that the table's column cannot hold. `row`: its position in the array; None: unknown."""
 
@@ -46,6 +53,9 @@ class Conversion:
     def __call__(self, values: pa.Array) -> pa.Array:
         """The values as `arrow_type(self.type)`. InvalidValue for the first value that cannot be converted."""
         try:
+            if values.type in SAME_TYPE and SAME_TYPE[values.type] == self.type and not self.column.encoding:
+                values.validate(full=True)  # text must be UTF-8
+                return values
             return _converted(values, self)
         except InvalidValue:
             raise

@@ -33,7 +33,7 @@ from lakemirror.engines.kernels.wanted_columns import Wanted, wanted_columns
 from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.row_work import Action, ChangeUnit, Target, TargetColumn
 from lakemirror.engines.units import Shared
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.parquet.copied_chunks import MAGIC, CopiedChunk, CopiedGroup, Footers, chunk_of
 from lakemirror.parquet.footer import read_footer
@@ -49,7 +49,7 @@ _NUMBERS = {
 }  # fmt: skip
 _COPIED = {*_NUMBERS, "boolean", "string", "binary"}
 _DIGITS = Context(prec=76)
-_UNUSUAL = (LakemirrorError, TooLarge, MemoryError, OSError, pa.ArrowException, ValueError, LookupError)
+_UNUSUAL = (Bad, LakemirrorError, TooLarge, MemoryError, OSError, pa.ArrowException, ValueError, LookupError)
 
 
 def copy_chunks(shared: Shared, files: Sequence[ChangeUnit], sizes: FileSizes) -> tuple[list[Action], list[ChangeUnit]]:
@@ -124,7 +124,7 @@ def _opened(shared: Shared, unit: ChangeUnit, source: pa.NativeFile) -> _Opened 
         return None
     source.seek(0)  # a small file is read from here
     for changes in Reading(unit, shared, source, ()).changes():
-        if isinstance(changes, Rejected) or (shared.append_only and (changes.marker != INSERT).any()):
+        if shared.append_only and (changes.marker != INSERT).any():
             return None
     return _Opened(source, footer, *found, counted_columns(shared.target))
 
@@ -133,7 +133,7 @@ def _form(target: Target, unit: ChangeUnit, footer: pq.FileMetaData) -> tuple[Fo
     """The file's form and the places of its columns; None if a value or a name of it needs a conversion."""
     wanted = wanted_columns(footer, unit, target.columns, target.key_columns)
     given, types = dict(unit.constants), {column.name: column.type for column in target.columns}
-    if isinstance(wanted, Rejected) or given.keys() != set(target.partition_columns):
+    if given.keys() != set(target.partition_columns):
         return None
     if any(name in given for name in wanted.conversions) or any(types.get(name) != "string" for name in given):
         return None

@@ -50,14 +50,13 @@ def one_table(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The batches as one table of this schema. Each dictionary column has one dictionary for all rows."""
     columns = []
     for place, column in enumerate(schema):
-        parts = [_as_field(batch.column(place), column) for batch in batches]
+        parts = [batch.column(place) for batch in batches]
+        parts = [values if values.type == column.type else _as_field(values, column) for values in parts]
         columns.append(pa.chunked_array(parts, column.type))
     return pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
 
 
 def _as_field(values: pa.Array, field: pa.Field) -> pa.Array:
-    if values.type == field.type:
-        return values
     if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(values.type):
         return values.dictionary_encode()
     return values.cast(field.type)

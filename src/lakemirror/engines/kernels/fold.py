@@ -2,8 +2,8 @@
 
 For each key, only the last change that is not an insert counts, and the inserts after it:
 
-    keys + FILE, ROW, MARKER ─▶ fold ─▶ deletes: keys whose rows in the table are deleted
-                                   └──▶ kept: the positions of the rows that are inserted
+    keys, markers ─▶ fold_places ─▶ deletes: one change of each key whose rows in the table are deleted
+                                └──▶ kept: the changes whose rows are inserted
 """
 
 from __future__ import annotations
@@ -13,18 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.row_work import FILE, MARKER, ROW
-from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, key_codes
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
-
-
-class Folded(NamedTuple):
-    """A net effect. `deletes`: distinct keys, in the types of the input. `kept`: FILE and ROW of the inserted rows, in
-    the order of the changes.
-    """
-
-    deletes: pa.Table
-    kept: pa.Table
 
 
 class Places(NamedTuple):
@@ -37,18 +27,6 @@ class Places(NamedTuple):
     deletes: np.ndarray
     kept: np.ndarray
     firsts: np.ndarray
-
-
-def fold(changes: pa.Table) -> Folded:
-    """The net effect of changes in order. Columns: the keys, then FILE, ROW, MARKER (0, 1, 2 or 4, never NULL).
-
-    `changes` must hold all changes of each key. Different keys may be folded separately (`key_bucket`).
-    """
-    names = [name for name in changes.column_names if name not in (FILE, ROW, MARKER)]
-    keys = changes.select(names)
-    places = fold_places(keys, np.asarray(changes[MARKER].combine_chunks()))
-    kept = changes.select([FILE, ROW]).take(whole_numbers(places.kept))
-    return Folded(keys.take(whole_numbers(places.deletes)), kept)
 
 
 def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = False) -> Places:
@@ -74,6 +52,3 @@ def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = Fals
         replaced = kept[of_key[kept] >= 0]
         firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]])
     return Places(np.flatnonzero(of_key == places), kept, firsts)
-
-
-__all__ = ["Folded", "Places", "fold", "fold_places", "key_bucket"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ def arrow_type(type_: str) -> pa.DataType | None:
     return _OTHER_TYPES.get(type_) or column_arrow_type(type_)
 
 
+@lru_cache(1000)
 def stored_type(type_: str, *, with_ids: bool = False) -> pa.DataType | None:
     """The Arrow type of a column in data files; None for a type that the kernels do not know.
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.convert_types import InvalidValue
 from lakemirror.engines.kernels.wanted_columns import WantedColumns
 from lakemirror.engines.row_work import ChangeUnit, Ordering
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad, Rejected
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT, SOURCE_TIME, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -34,21 +34,15 @@ def needs_time(ordering: Ordering, names: Collection[str]) -> bool:
     return (ordering.is_soft and DELETED_AT in names) or START_AT in names
 
 
-def with_options(
-    ordering: Ordering, unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded
-) -> pa.RecordBatch | Rejected:
-    """The rows, with soft deletes with their `__deleted` and `__deleted_at`; or the first without a sequence.
+def with_options(ordering: Ordering, unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded) -> pa.RecordBatch:
+    """The rows, with soft deletes with their `__deleted` and `__deleted_at`. Bad: the first without a sequence.
 
     `__START_AT` becomes the source's time, NULL where the file says none.
     """
     rows, marker, first_row = decoded.rows, decoded.marker, decoded.first_row
-    bad = _null_sequence(ordering, unit, rows, first_row)
-    if bad is not None:
-        return bad
+    _check_sequence(ordering, unit, rows, first_row)
     if START_AT in rows.schema.names:
         times = _source_times(unit, wanted, decoded)
-        if isinstance(times, Rejected):
-            return times
         rows = rows.set_column(rows.schema.names.index(START_AT), START_AT, times)
     if not ordering.is_soft:
         return rows
@@ -57,16 +51,14 @@ def with_options(
         rows = rows.set_column(names.index(DELETED), DELETED, pa.array(is_delete))
     if DELETED_AT in names:
         times = _source_times(unit, wanted, decoded)
-        if isinstance(times, Rejected):
-            return times
         times = pc.coalesce(times, pa.scalar(ordering.moment, pa.int64()).cast(_TIME))
         since = pc.if_else(pa.array(is_delete), times, pa.scalar(None, _TIME))
         rows = rows.set_column(names.index(DELETED_AT), DELETED_AT, since)
     return rows
 
 
-def _source_times(unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded) -> pa.Array | Rejected:
-    """The source's times, NULL where the file says none; or the first that is none."""
+def _source_times(unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded) -> pa.Array:
+    """The source's times, NULL where the file says none. Bad: the first that is no time."""
     if wanted.time is None:
         return pa.nulls(decoded.rows.num_rows, _TIME)
     held, convert = wanted.time
@@ -75,19 +67,20 @@ def _source_times(unit: ChangeUnit, wanted: WantedColumns, decoded: Decoded) -> 
     except InvalidValue as error:
         row = None if error.row is None else decoded.first_row + error.row + 1
         where = unit.name if row is None else f"{unit.name}, row {row}"
-        return Rejected("value-invalid", f"{where}: column {SOURCE_TIME}: {error}", unit.name, row, SOURCE_TIME)
+        message = f"{where}: column {SOURCE_TIME}: {error}"
+        raise Bad(Rejected("value-invalid", message, unit.name, row, SOURCE_TIME)) from error
 
 
-def _null_sequence(ordering: Ordering, unit: ChangeUnit, rows: pa.RecordBatch, first_row: int) -> Rejected | None:
-    """The error of the first row that has NULL in a column of the sequence."""
+def _check_sequence(ordering: Ordering, unit: ChangeUnit, rows: pa.RecordBatch, first_row: int) -> None:
+    """Raises Bad for the first row that has NULL in a column of the sequence."""
     nulls = [
         (int(np.flatnonzero(np.asarray(values.is_null().cast(pa.uint8())))[0]), name)
         for name in ordering.sequence
         if name in rows.schema.names and (values := rows.column(name)).null_count
     ]
     if not nulls:
-        return None
+        return
     row, name = min(nulls)
     place = first_row + row + 1
     message = f"{unit.name}, row {place}: column {name!r} is NULL, and it is the sequence of this table"
-    return Rejected("sequence-null", message, unit.name, place, name)
+    raise Bad(Rejected("sequence-null", message, unit.name, place, name))

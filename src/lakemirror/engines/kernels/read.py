@@ -1,9 +1,9 @@
 """Reads the changes of change files: rows in the table's types with their markers, or the first bad row.
 
-unit ─▶ its file, open ─▶ Reading ─▶ Changes … | Rejected
+unit ─▶ its file, open ─▶ Reading ─▶ Changes … or Bad
 
-Several small files of one form are read as one batch (`read_together`), because most of the time of a small file is not
-its rows' time. Reading stops at the first bad row. A file that cannot be read or needs too much memory is Rejected.
+A small file, or several of one form, are read as one batch (`read_together`), because most of the time of a small file
+is not its rows' time. Bad is raised for the first bad row, and for a file that cannot be read or needs too much memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakemirror.engines.kernels.decode import MemoryBudget, TooLarge, share_of
 from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, unreadable
 from lakemirror.engines.row_work import ChangeUnit
 from lakemirror.engines.units import Shared
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.storage.place import opened
 
 
@@ -27,10 +27,10 @@ def read_changes(
     columns: Collection[str] | None = None,
     encoded: bool = False,
     waits: bool = False,
-) -> Iterator[Changes | Rejected]:
-    """The changes of a unit. If it has a bad row: the changes before it, and then Rejected as the last item.
+) -> Iterator[Changes]:
+    """The changes of a unit. Raises Bad for a row that cannot be applied, after changes that are before it.
 
-    `shared`: if `append_only`, a row that is not an insert is Rejected, `try_as` mixed. The size of its budget limits
+    `shared`: if `append_only`, a row that is not an insert is Bad, `try_as` mixed. The size of its budget limits
     what is decoded at once; decoded bytes are taken from it if it has enough left, and given back later. `columns`: the
     requested columns of the target; None: all. Others are neither read nor converted. `encoded`: text with few distinct
     values stays dictionary-encoded, which is much faster to read and write. `waits`: rows with very large values wait
@@ -44,16 +44,16 @@ def read_changes(
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
     except TooLarge as error:
-        yield _too_large(unit, error.what, error.size, shared.budget)
+        raise _too_large(unit, error.what, error.size, shared.budget) from error
     except MemoryError as error:
         message = f"{unit.name} needs more memory than available: {first_line(error)}"
-        yield Rejected("file-too-large", message, unit.name)
+        raise Bad(Rejected("file-too-large", message, unit.name)) from error
     except OSError as error:
         if error.errno is not None:  # from the store; pyarrow also raises OSError for a damaged file, without errno
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
-        yield unreadable(unit, error)
+        raise unreadable(unit, error) from error
     except (pa.ArrowException, ValueError, LookupError) as error:
-        yield unreadable(unit, error)
+        raise unreadable(unit, error) from error
 
 
 def source_of(unit: ChangeUnit) -> pa.NativeFile:
@@ -61,12 +61,12 @@ def source_of(unit: ChangeUnit) -> pa.NativeFile:
     return pa.input_stream(opened(unit.path, unit.listed), compression=None)
 
 
-def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Rejected:
+def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Bad:
     message = (
         f"{unit.name}: {what} of this file of {unit.bytes} bytes needs {size} bytes of memory, and the setting "
         f"`memory` allows {budget.size}"
     )
-    return Rejected("file-too-large", message, unit.name)
+    return Bad(Rejected("file-too-large", message, unit.name))
 
 
 def read_together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None:
@@ -77,7 +77,7 @@ def read_together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None
     """
     try:
         return _together(units, shared)
-    except (LakemirrorError, TooLarge, MemoryError, OSError, pa.ArrowException, ValueError, LookupError):
+    except (Bad, LakemirrorError, TooLarge, MemoryError, OSError, pa.ArrowException, ValueError, LookupError):
         return None  # reading the files one by one says what is wrong with which
 
 
@@ -88,8 +88,7 @@ def _together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None:
         with source_of(unit) as source:
             reading = Reading(unit, shared, source)
             if first is None:
-                if reading.prepare() is not None:
-                    return None
+                reading.prepare()
                 first = reading
             elif not reading.prepare_as(first):
                 return None
@@ -101,4 +100,4 @@ def _together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None:
     if first is None:
         return None
     (rows,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-    return first.converted(rows)
+    return first.converted(rows, 0)

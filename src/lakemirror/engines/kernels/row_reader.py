@@ -1,6 +1,6 @@
 """Reads the rows of one change file: a pass over its row groups, within the memory budget.
 
-footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … | Rejected
+footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … or Bad
 
 Every value that goes into a table is decoded, checked and converted here (contract sections 3, 4 and 6).
 """
@@ -39,7 +39,7 @@ from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.engines.units import Shared
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UNCHANGED
 from lakemirror.landing_zone.unchanged_columns import read_unchanged
@@ -93,35 +93,25 @@ class Reading:
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
 
-    def changes(self) -> Iterator[Changes | Rejected]:
+    def changes(self) -> Iterator[Changes]:
         unit = self._unit
-        problem = self.prepare()
-        if problem is not None:
-            yield problem
-            return
+        self.prepare()
         footer = self._footer
         groups = range(footer.num_row_groups) if unit.row_groups is None else unit.row_groups
         row = unit.first_row
         for group in groups:
-            for item in self._group(group, row):
-                yield item
-                if isinstance(item, Rejected):
-                    return
+            yield from self._group(group, row)
             row += footer.row_group(group).num_rows
         if row - unit.first_row != unit.rows:
-            yield unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
+            raise unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
 
-    def prepare(self) -> Rejected | None:
-        """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
+    def prepare(self) -> None:
+        """Reads the footer and decides how each column is converted."""
         self._footer = read_footer(self._source)
         ordering = self._shared.ordering
         with_time = ordering is not None and needs_time(ordering, self._names)
         keys = self._target.key_columns
-        wanted = wanted_columns(self._footer, self._unit, self._asked, keys, with_time=with_time)
-        if isinstance(wanted, Rejected):
-            return wanted
-        self._wanted = wanted
-        return None
+        self._wanted = wanted_columns(self._footer, self._unit, self._asked, keys, with_time=with_time)
 
     def prepare_as(self, other: Reading) -> bool:
         """Reads the footer and takes the decisions of another unit's `prepare`. False if they may not be the same."""
@@ -156,12 +146,7 @@ class Reading:
             return None
         return batches[0], size
 
-    def converted(self, batch: pa.RecordBatch) -> Changes | None:
-        """The changes of rows that `at_once` gave, also of several units; None if there is a bad row."""
-        found = self._converted(batch, 0)
-        return found if isinstance(found, Changes) else None
-
-    def _group(self, group: int, row: int) -> Iterator[Changes | Rejected]:
+    def _group(self, group: int, row: int) -> Iterator[Changes]:
         footer = self._footer.row_group(group)
         rows = footer.num_rows
         chunks = self._measured(group, self._pages(group))
@@ -179,16 +164,13 @@ class Reading:
             decoded = 0
             for batch in self._batches(group, plan):
                 for part in slices(batch, share, self._budget.size):
-                    item = self._converted(part, row + decoded)
+                    if part.num_rows:
+                        yield self.converted(part, row + decoded)
                     decoded += part.num_rows
-                    if item is not None:
-                        yield item
-                        if isinstance(item, Rejected):
-                            return
-                    del item, part  # before the next rows are decoded
+                    del part  # before the next rows are decoded
                 del batch
             if decoded != rows:
-                yield unreadable(self._unit, f"{decoded} rows in row group {group}, but its footer says {rows}")
+                raise unreadable(self._unit, f"{decoded} rows in row group {group}, but its footer says {rows}")
         finally:
             if is_huge:
                 pa.default_memory_pool().release_unused()
@@ -265,12 +247,10 @@ class Reading:
             batches = iter(list(batches))  # the reader gives its pages and dictionaries back
         yield from batches
 
-    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | Rejected | None:
-        """The changes of a decoded batch, or its first bad row."""
-        if not batch.num_rows:
-            return None
+    def converted(self, batch: pa.RecordBatch, first_row: int) -> Changes:
+        """The changes of a decoded batch. Bad: its first bad row. Rows of `at_once` may be those of several units."""
         if batch.num_columns != len(self._wanted.read):
-            return unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._wanted.read)} were requested")
+            raise unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._wanted.read)} were requested")
         marker, bad = self._markers(batch, first_row)
         unchanged = None
         if self._wanted.unchanged is not None:
@@ -303,13 +283,11 @@ class Reading:
                     bad = self._invalid(each.column, error, first_row)
                     rows = error.row or 0
         if bad is not None:
-            return bad
+            raise Bad(bad)
         read = pa.RecordBatch.from_arrays(values, names=self._names)
         if self._shared.ordering is not None:
             decoded = Decoded(batch, read, marker, first_row)
             read = with_options(self._shared.ordering, self._unit, self._wanted, decoded)
-            if isinstance(read, Rejected):
-                return read
         return Changes(read, marker, first_row, unchanged)
 
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
@@ -389,8 +367,9 @@ def _is_valid(values: pa.Array) -> bool:
     return True
 
 
-def unreadable(unit: ChangeUnit, why: object) -> Rejected:
-    return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {first_line(why)}", unit.name)
+def unreadable(unit: ChangeUnit, why: object) -> Bad:
+    message = f"{unit.name}: its rows cannot be read: {first_line(why)}"
+    return Bad(Rejected("file-unreadable", message, unit.name))
 
 
 def first_line(why: object) -> str:

@@ -1,6 +1,6 @@
 """Which columns of a change file are read, and how each is converted to the table's type. Pure.
 
-footer of the file, columns of the table ─▶ the same as planned? ─▶ names, types fit? ─▶ WantedColumns | Rejected
+footer of the file, columns of the table ─▶ the same as planned? ─▶ names, types fit? ─▶ WantedColumns or Bad
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.engines.kernels.calendar_days import calendar_of
-from lakemirror.engines.kernels.convert_types import Conversion
+from lakemirror.engines.kernels.calendar_days import Calendar, calendar_of
+from lakemirror.engines.kernels.convert_types import SAME_TYPE, Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, SOURCE_TIME, UNCHANGED
-
-_NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
 
 class Wanted(NamedTuple):
@@ -58,40 +56,36 @@ def wanted_columns(
     key_columns: Sequence[str],
     *,
     with_time: bool = False,
-) -> WantedColumns | Rejected:
-    """What to read of a file for these columns of the table. Rejected if names are ambiguous or a type does not fit.
+) -> WantedColumns:
+    """What to read of a file for these columns of the table. Bad if names are ambiguous or a type does not fit.
     `with_time`: the source's time of each change is needed.
 
     LakemirrorError `concurrent-commit` if the file has other columns than the planned ones.
     """
     found = _columns(footer, unit)
-    bad = _ambiguous(found, unit.name)
-    if bad is not None:
-        return bad
+    _check_names(found, unit.name)
     held = {each.column.name.lower(): each for each in found if each.column.name not in NEVER_COLUMNS}
     marker = next((each for each in found if each.column.name == ROW_MARKER), None)
     unchanged = next((each for each in found if each.column.name == UNCHANGED), None)
     constants = {name.lower() for name, _ in unit.constants}
     absent_key = next((key for key in key_columns if key.lower() not in held.keys() | constants), None)
-    calendar = calendar_of(footer.metadata)
     conversions: dict[str, tuple[Wanted, Conversion]] = {}
     for column in asked:
         each = held.get(column.name.lower())
         if each is None or (each.column.table_type is None and each.column.unsupported is None):
             continue
         if each.column.unsupported is not None or not fits(each.column.table_type or "", column.type):
-            return _misfit(each.column, column, unit.name)
-        int96 = _is_int96(footer, each)
-        conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
+            raise _misfit(each.column, column, unit.name)
+        conversions[column.name] = (each, _conversion(footer, each, column.type, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
     time = _time(found, footer) if with_time else None
     chosen |= {each.place: each for each in (marker, unchanged, time and time[0]) if each is not None}
     if not chosen and found:
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
-        return _wrong(marker, unit.name, "row-marker-invalid", "an integer or a string")
+        raise _wrong(marker, unit.name, "row-marker-invalid", "an integer or a string")
     if time is not None and not fits(time[0].column.table_type or "", "timestamp"):
-        return _wrong(time[0], unit.name, "type-unsupported", "a timestamp")
+        raise _wrong(time[0], unit.name, "type-unsupported", "a timestamp")
     read = tuple(chosen[place] for place in sorted(chosen))
     return WantedColumns(
         read,
@@ -110,16 +104,16 @@ def _time(found: Sequence[Wanted], footer: pq.FileMetaData) -> tuple[Wanted, Con
     held = next((each for each in found if each.column.name == SOURCE_TIME), None)
     if held is None or (held.column.table_type is None and held.column.unsupported is None):
         return None
-    calendar = calendar_of(footer.metadata)
-    return held, Conversion(held.column, "timestamp", calendar, _is_int96(footer, held), "UTC")
+    return held, _conversion(footer, held, "timestamp", "UTC")
 
 
-def _is_int96(footer: pq.FileMetaData, each: Wanted) -> bool:
-    """True for times in an old form of Parquet."""
-    return each.column.table_type not in _NEVER_INT96 and any(
-        footer.schema.column(leaf).physical_type == "INT96"
-        for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-    )
+def _conversion(footer: pq.FileMetaData, each: Wanted, type_: str, zone: str) -> Conversion:
+    """How a column of the file is converted to a column of the table of this type."""
+    if each.column.arrow_type in SAME_TYPE:
+        return Conversion(each.column, type_, Calendar(), zone=zone)
+    leaves_of = range(each.first_leaf, each.first_leaf + each.leaves)
+    int96 = any(footer.schema.column(leaf).physical_type == "INT96" for leaf in leaves_of)
+    return Conversion(each.column, type_, calendar_of(footer.metadata), int96, zone)
 
 
 def _columns(footer: pq.FileMetaData, unit: ChangeUnit) -> list[Wanted]:
@@ -140,30 +134,30 @@ def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
     return bool(planned.arrow_type == found.arrow_type) or str(planned.arrow_type) == str(found.arrow_type)
 
 
-def _ambiguous(found: Collection[Wanted], file: str) -> Rejected | None:
+def _check_names(found: Collection[Wanted], file: str) -> None:
     seen: set[str] = set()
     for each in found:
         name = each.column.name
         same = name if name in NEVER_COLUMNS else name.lower()
         if same in seen:
             message = f"{file}: more than one column is named {name!r} if case is ignored"
-            return Rejected("columns-ambiguous", message, file, column=name)
+            raise Bad(Rejected("columns-ambiguous", message, file, column=name))
         seen.add(same)
-    return None
 
 
-def _misfit(found: FileColumn, column: TargetColumn, file: str) -> Rejected:
+def _misfit(found: FileColumn, column: TargetColumn, file: str) -> Bad:
     if found.unsupported is not None:
         message = f"{file}: column {found.name!r}: {found.unsupported}"
-        return Rejected("type-unsupported", message, file, column=found.name)
+        return Bad(Rejected("type-unsupported", message, file, column=found.name))
     message = f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
-    return Rejected("type-changed", message, file, column=found.name)
+    return Bad(Rejected("type-changed", message, file, column=found.name))
 
 
-def _wrong(found: Wanted, file: str, code: str, needed: str) -> Rejected:
+def _wrong(found: Wanted, file: str, code: str, needed: str) -> Bad:
     """The error of a column of ours that has a type which it cannot have."""
     name = found.column.name
-    return Rejected(code, f"{file}: {name} is {found.column.arrow_type}; it must be {needed}", file, column=name)
+    message = f"{file}: {name} is {found.column.arrow_type}; it must be {needed}"
+    return Bad(Rejected(code, message, file, column=name))
 
 
 def _can_mark(kind: pa.DataType) -> bool:

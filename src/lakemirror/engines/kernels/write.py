@@ -255,7 +255,12 @@ class _Files:
         """The rows with physical column names, without the partition columns."""
         held = dict(zip(batch.schema.names, batch.columns, strict=True))
         names = [*(column.name for column in self._data), *([CHANGE_TYPE] if self._feed else [])]
-        arrays = [_cast(held.get(name), kind, batch.num_rows) for name, kind in zip(names, self._schema, strict=True)]
+        arrays = [
+            values
+            if (values := held.get(name)) is not None and values.type == field.type
+            else _cast(values, field, batch.num_rows)
+            for name, field in zip(names, self._schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
 
     def _file(self, key: tuple[str | None, ...]) -> _File:
@@ -288,7 +293,7 @@ class _Files:
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
         if file.buffered:
-            long = long_columns(file.buffered)
+            long = long_columns(file.buffered) if file.buffered_bytes > LONG else frozenset()
             if file.writer is not None and not long <= file.long:
                 file = self._in_next_file(key, file)
             for batch in file.buffered:

@@ -10,11 +10,11 @@ import re
 from lakemirror.engines.bad_changes import null_row, place_of
 from lakemirror.engines.row_work import ROW, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, amounts, spark_errors
-from lakemirror.errors import Rejected
+from lakemirror.errors import Bad, Rejected
 
 
-def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> Rejected | None:
-    """The first row that breaks a constraint; None if there is none, or the table has no CHECK constraints.
+def check_constraints(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> None:
+    """Raises Bad for the first row that breaks a constraint. Nothing is checked without CHECK constraints.
 
     A condition that is NULL is broken, too (Delta protocol, "CHECK constraints"). If a row also breaks NOT NULL, that
     is reported. `stage`: makes the rows to insert, with their positions among all changes as ROW. Error:
@@ -22,7 +22,7 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
     """
     target = work.target
     if not target.constraints or not stage.units:
-        return None
+        return
     from pyspark.sql import functions as F
 
     columns = ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in target.columns)
@@ -39,14 +39,14 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
         breaking = rows.select(ROW, broken.alias("broken")).where("broken IS NOT NULL")
         first = breaking.agg(F.min(F.struct(ROW, "broken")).alias("first")).collect()[0]["first"]
     if first is None:
-        return None
+        return
     file, row = place_of(work.changes, first[ROW])
     if first["broken"] < len(required):
-        return null_row(file, row, required[first["broken"]])
+        raise Bad(null_row(file, row, required[first["broken"]]))
     name, expression = target.constraints[first["broken"] - len(required)]
     message = f"{file}, row {row}: the table's CHECK constraint {name} ({expression}) does not hold"
     named = [each.name for each in target.columns if _names(expression, each.name)]
-    return Rejected("constraint-violated", message, file, row, named[0] if len(named) == 1 else None)
+    raise Bad(Rejected("constraint-violated", message, file, row, named[0] if len(named) == 1 else None))
 
 
 def _names(expression: str, column: str) -> bool:

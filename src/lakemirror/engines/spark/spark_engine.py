@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines import unit_kernels
-from lakemirror.engines.bad_changes import Bad, drop_written
+from lakemirror.engines.bad_changes import drop_written
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import DEFAULT
@@ -36,7 +36,7 @@ from lakemirror.engines.net_effect import NetEffect, combined
 from lakemirror.engines.pipeline import Pipeline, TooManyKeys
 from lakemirror.engines.row_work import FILE, Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
-from lakemirror.engines.spark.constraints import broken_constraint
+from lakemirror.engines.spark.constraints import check_constraints
 from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.unit_kernels import Kernel, counted
 from lakemirror.engines.units import (
@@ -51,7 +51,7 @@ from lakemirror.engines.units import (
     weight_of,
     without_statistics,
 )
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
 from lakemirror.keys.look_up import LATELY_READ, are_kept
@@ -233,13 +233,13 @@ class SparkEngine(Pipeline):
         adds = {number: without_statistics(work.candidates[number]) for number in needed}
         return FillRequest(partial, newest, adds)
 
-    def broken_constraint(
+    def check_constraints(
         self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
-    ) -> Rejected | None:
-        """The first inserted row that breaks a CHECK constraint or NOT NULL."""
+    ) -> None:
+        """Raises Bad for the first inserted row that breaks a CHECK constraint or NOT NULL."""
         stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes, fills))
         with _spark_may_go():
-            return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)
+            check_constraints(self._jobs, _named(work.target, "check constraints"), work, stage)
 
     def _raise_first(self, work: RowWork, shared: Shared, results: Sequence[Any]) -> None:
         """Raises the first error among results that have no order."""

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.bad_changes import Bad, named_errors
+from lakemirror.engines.bad_changes import named_errors
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
@@ -28,7 +28,7 @@ from lakemirror.engines.row_work import MARKER, NAMES, PLACES, ROW
 from lakemirror.engines.spark.messages import dumps, loads, stream, unstream
 from lakemirror.engines.unit_kernels import kept_rows
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.keys.find_keys import rows_by_file
 from lakemirror.keys.key_values import comparable, key_bucket, whole_numbers
 from lakemirror.keys.look_up import read_footer, row_groups

@@ -20,7 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile, TableFiles
 from lakemirror.landing_zone.pending import quarantined_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
-from lakemirror.landing_zone.staging import Staging, needs_staging
+from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import SCD2, HistoryOptions
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
 from lakemirror.mirror.history.file_times import known_times
@@ -63,7 +63,7 @@ class HistoryFiles:
         def parts(after: int, limits: Limits) -> Iterator[Sequence[ChangeFile]]:
             for numbers in self._runs(after, limits):
                 files = [self._file(number) for number in numbers]
-                if needs_staging(table):
+                if table.is_text:
                     files = self._staged(staging, files)
                     staged.extend(files)
                 yield files
@@ -133,7 +133,7 @@ class HistoryFiles:
             return bool(pq.read_table(file, columns=[SOURCE_TIME]).column(SOURCE_TIME).null_count == 0)
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
-        if needs_staging(self._view.files.metadata):
+        if self._view.files.metadata.is_text:
             return None  # known once it is converted
         try:
             with self._storage.open(entry.path, entry) as file:

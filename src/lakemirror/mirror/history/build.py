@@ -30,7 +30,7 @@ from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Remembered, RowWork, Target
 from lakemirror.engines.target import target_of
 from lakemirror.engines.versions import may_have_open
-from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
+from lakemirror.errors import Bad, LakemirrorError, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import widens
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
@@ -187,18 +187,18 @@ class _Build:
             snapshot = read_snapshot(self._path) if log is not None else None
             base = Base(self._path, str(self.scratch), snapshot, history=table, follows=self._current)
             tries = tried, self._remembered(snapshot)
-            planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tries)
-            if versions is not None and not isinstance(planned, Rejected):
-                planned = completing(planned, versions)
-            if self.late is not None and not isinstance(planned, Rejected):
-                self.late._apply_before(planned)
-            written = planned if isinstance(planned, Rejected) else run(planned, lambda _: engine)
-            if isinstance(written, Rejected):
-                if written.try_as is None or written.try_as in tried:
-                    raise written.error()
-                tried |= {written.try_as}
+            try:
+                planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tries)
+                if versions is not None:
+                    planned = completing(planned, versions)
+                if self.late is not None:
+                    self.late._apply_before(planned)
+                written = run(planned, lambda _: engine)
+            except Bad as bad:
+                if bad.rejected.try_as is None or bad.rejected.try_as in tried:
+                    raise bad.rejected.error() from bad
+                tried |= {bad.rejected.try_as}
                 continue
-            assert not isinstance(planned, Rejected)
             done = commit(planned, written, begun=begun, durability=_IN_PROCESS)
             files = files[len(done.batch.files) :]
 

@@ -58,10 +58,10 @@ class RowOptions:
         """The batch with our columns, and append-only only if no insert can meet a row of its key."""
         is_append = batch.append_only and not self.may_have_dead and not self.options.sequence
         if self.options.deletes != SOFT:
-            return batch._replace(append_only=is_append)
+            return replace(batch, append_only=is_append)
         by_name = {column.name: column for column in (*batch.columns, *OWN_COLUMNS)}
         names = dict.fromkeys([*(column.name for column in self.columns), *by_name])
-        return batch._replace(append_only=is_append, columns=tuple(by_name[name] for name in names))
+        return replace(batch, append_only=is_append, columns=tuple(by_name[name] for name in names))
 
     def ordered(self, work: RowWork) -> RowWork:
         """The row work with these options. TableError `table-feature-unsupported` where a deleted row could not be

@@ -20,7 +20,7 @@ from lakemirror.engines.engine import LOCAL, Choice
 from lakemirror.engines.late_deletes import may_have_deletes
 from lakemirror.engines.row_work import HistoryWork, Remembered, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of
-from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
+from lakemirror.errors import Bad, LakemirrorError, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.reserved_columns import (
     ADDED_COLUMNS,
@@ -84,7 +84,7 @@ def plan_targets(
     rules: TableRules,
     uri: Callable[[str], str],
     tried: frozenset[TryAs],
-) -> ApplyPlan | Rejected:
+) -> ApplyPlan:
     """The plan of a batch for the mirrored table, with those for its history tables as `also`. As `plan`.
 
     `bases`: the mirrored table, and how a history table is found. A history table that has the files already gets no
@@ -93,8 +93,6 @@ def plan_targets(
     files = alike(files, view.history)
     while True:
         planned = plan(view, files, bases[0], rules, uri, tried)
-        if isinstance(planned, Rejected):
-            return planned
         memory = _memory(view, planned, bases[1])
         planned = _remembering(planned, memory)
         taken = [item.file for item in planned.batch.files]
@@ -108,8 +106,6 @@ def plan_targets(
             follows = tuple(column for column in planned.batch.columns if column.name not in ADDED_COLUMNS)
             base = replace(bases[1](table), follows=follows)
             its = plan_history(view_of(view, table), taken, base, rules, uri, (tried, memory))
-            if isinstance(its, Rejected):
-                return its
             if table.options.mode == SCD2 and its.row_work is not None:  # after a resync, all is remembered
                 versions = replace(its.row_work, candidates=()) if is_held else its.row_work
             also += [] if is_held else [its]
@@ -197,8 +193,8 @@ def plan_history(
     rules: TableRules,
     uri: Callable[[str], str],
     tried: tuple[frozenset[TryAs], Remembered | None],
-) -> ApplyPlan | Rejected:
-    """What these files, or the first of them, do to a history table; or why the first of them cannot be applied.
+) -> ApplyPlan:
+    """What these files, or the first of them, do to a history table. Raises Bad if the first of them cannot be applied.
 
     `tried`: with what is remembered for late changes.
     """
@@ -212,10 +208,12 @@ def plan_history(
     follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
     sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
-    batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried[0])
-    if isinstance(batch, Rejected):
-        hint = AWAY if table.is_of_earlier and batch.code == "type-changed" else batch.hint
-        return replace(batch, message=f"{table.target}: {batch.message}", hint=hint)
+    try:
+        batch = next_batch(files, sources, declared, limits=limits, rules=growth, mixed="mixed" in tried[0])
+    except Bad as bad:
+        why = bad.rejected
+        hint = AWAY if table.is_of_earlier and why.code == "type-changed" else why.hint
+        raise Bad(replace(why, message=f"{table.target}: {why.message}", hint=hint)) from bad
     metadata = history_metadata(view, base, batch, rules)
     target = apply_target(target_of(base.path, metadata, declared.key_columns))
     target = replace(target, version=snapshot.version + 1 if snapshot else 0)
@@ -249,7 +247,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
             needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
             given = [column for column in given if column.name.lower() in needed]
         configuration[LATE_DAYS_PROPERTY] = str(declared.options.late_days)
-        batch = batch._replace(files=())  # its partition folders are no folders of this table
+        batch = replace(batch, files=())  # its partition folders are no folders of this table
     grown = {column.name: column for column in (*given, *added)}
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
     if is_versions:
@@ -257,7 +255,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
             configuration, (declared.options, table.options), declared.key_columns, columns, table.target
         )  # fmt: skip
     never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
-    metadata = metadata_after(before, own, batch._replace(columns=columns), never_anew, configuration)
+    metadata = metadata_after(before, own, replace(batch, columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
     check_writable(metadata, snapshot, base.path)
     return metadata

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.publisher.capture.envelope import EventColumn
+from lakemirror.publisher.capture.envelope import SOURCE, TRANSACTION, EventColumn
+from lakemirror.publisher.capture.java_lines import json_lines, lean_events
 
 HEAP = "1g"
 """The most that Java takes, for values of tens of MiB; it gives back what it does not use."""
 ENGINE: Mapping[str, str] = {
     "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
     "offset.flush.interval.ms": "0",
-    "key.converter.schemas.enable": "false",
-    "value.converter.schemas.enable": "false",
-    "value.converter.replace.null.with.default": "false",
     "tombstones.on.delete": "false",
     "provide.transaction.metadata": "true",
     "column.propagate.source.type": ".*",
@@ -40,7 +38,15 @@ ENGINE: Mapping[str, str] = {
     "poll.interval.ms": "300",  # each poll spins for most of a millisecond before it ends
     "record.processing.order": "ORDERED",
 }
-"""Properties of every capture: values as plain JSON, transactions marked, no snapshot, no retries of its own."""
+"""Properties of every capture: transactions marked, no snapshot, no retries of its own."""
+CONVERTER = {"schemas.enable": "false", "replace.null.with.default": "false"}
+"""Properties of Kafka Connect's converter: values as plain JSON."""
+FIELDS: Mapping[str, Sequence[str]] = {
+    "source": SOURCE.names,
+    "transaction": TRANSACTION.names,
+    "io.debezium.connector.common.TransactionMetadataValue": ("status", "id", "ts_ms"),
+}
+"""What is read of an event beside its rows, and of the end of a transaction."""
 
 HEARTBEAT_SCHEMA = ".Heartbeat"
 _RAW_TYPES = {
@@ -97,13 +103,13 @@ class DebeziumStream:
         except Exception:  # a Java exception: a start that `stop` interrupts ends so
             if not self._stopped.is_set():
                 raise
-        if self._failure is not None:
-            raise self._failure
         succeeded, message = self._ended
-        if "OutOfMemoryError" in message or "Java heap space" in message:
+        if "OutOfMemoryError" in f"{message} {type(self._failure)}" or "Java heap space" in message:
             raise self._too_large() or LakemirrorError(
                 "capture-value", f"a change of the source is too large for the stream's memory of {HEAP}"
             )
+        if self._failure is not None:
+            raise self._failure
         if not succeeded and not self._stopped.is_set():
             raise LakemirrorError("capture-source-failed", f"the stream of changes ended: {message}")
 
@@ -152,11 +158,11 @@ class _Java:
             jpype.startJVM(
                 _library_of(self.home) if self.home else jpype.getDefaultJVMPath(),
                 f"-Xmx{HEAP}",
-                "-Xms32m",
+                "-Xms192m",
+                "-Xmn128m",  # most of what a batch needs is gone at the next collection
                 "-XX:+UseSerialGC",
-                "-XX:MinHeapFreeRatio=10",
-                "-XX:MaxHeapFreeRatio=30",
-                "-XX:MaxNewSize=128m",
+                "-XX:MinHeapFreeRatio=40",
+                "-XX:MaxHeapFreeRatio=60",
                 "-XX:-UsePerfData",  # a sampler that wakes twenty times a second
                 "-Xrs",  # signals are Python's
                 "-Duser.timezone=UTC",  # in which its connections write times, within ranges and composites too
@@ -165,21 +171,11 @@ class _Java:
                 interrupt=False,
             )
         self._class = jpype.JClass
-        handles = self._class("java.lang.invoke.MethodHandles").publicLookup()
-        event = self._class("io.debezium.embedded.EmbeddedEngineChangeEvent")
-        record = self._class("org.apache.kafka.connect.source.SourceRecord")
-        nothing = self._class("java.lang.invoke.MethodType").methodType
-
-        def method(owner: Any, name: str, returned: str) -> Any:
-            return handles.findVirtual(owner, name, nothing(self._class(returned).class_))
-
-        join = self._class("java.lang.invoke.MethodHandles").filterReturnValue
-        of_record = method(event, "sourceRecord", "org.apache.kafka.connect.source.SourceRecord")
-        schema = join(of_record, method(record, "valueSchema", "org.apache.kafka.connect.data.Schema"))
-        self._schema_of = self._function(schema)
-        self._value_of = self._function(method(event, "value", "java.lang.Object"))
-        self._collectors = self._class("java.util.stream.Collectors")
-        self._ordered = self._function_supplier()
+        converter = self._class("org.apache.kafka.connect.json.JsonConverter")()
+        converter.configure(self._map(CONVERTER), False)
+        self._lines = json_lines(self._class, converter)
+        self._is_lean = False
+        self._wanted = self._map({name: self._list(fields) for name, fields in FIELDS.items()})
 
     def class_of(self, name: str) -> Any:
         return self._class(name)
@@ -188,6 +184,10 @@ class _Java:
         self, properties: Mapping[str, str], batch: Callable[[Any, Any], None], end: Callable[[bool, str], None]
     ) -> Any:
         import jpype
+
+        if not self._is_lean:
+            lean_events(self._class)
+            self._is_lean = True
 
         @jpype.JImplements("io.debezium.engine.DebeziumEngine$ChangeConsumer")
         class Consumer:
@@ -208,28 +208,27 @@ class _Java:
         given = self._class("java.util.Properties")()
         for name, value in properties.items():
             given.setProperty(name, value)
-        json = self._class("io.debezium.engine.format.Json").class_
-        builder = self._class("io.debezium.engine.DebeziumEngine").create(json)
+        records = self._class("io.debezium.embedded.Connect").class_
+        builder = self._class("io.debezium.engine.DebeziumEngine").create(records)
         return builder.using(given).using(Completion()).notifying(Consumer()).build()
 
     def groups(self, records: Any) -> list[Group]:
         """The batch, one group for each schema, in the order in which the schemas appear."""
-        joined = self._collectors.mapping(self._value_of, self._collectors.joining("\n"))
-        found = records.stream().collect(self._collectors.groupingBy(self._schema_of, self._ordered, joined))
+        found = self._lines.of(records, self._wanted)
         last = records.get(records.size() - 1).sourceRecord()
         groups = []
         for entry in found.entrySet():
             name, offset = str(entry.getKey().name()), None
             if name.endswith(HEARTBEAT_SCHEMA) and last.valueSchema().equals(entry.getKey()):
                 offset = {str(each.getKey()): str(each.getValue()) for each in last.sourceOffset().entrySet()}
-            groups.append(Group(name, entry.getKey(), bytes(entry.getValue().getBytes("UTF-8")), offset))
+            groups.append(Group(name, entry.getKey(), bytes(entry.getValue().toString().getBytes("UTF-8")), offset))
         return groups
 
     def write_offset(self, file: Path, engine: str, partition: Mapping[str, str], offset: Mapping[str, Any]) -> None:
         """As `write_offset` below."""
         converter = self._class("org.apache.kafka.connect.json.JsonConverter")()
-        converter.configure(self._map({"schemas.enable": "false"}), False)
-        key = self._class("java.util.Arrays").asList(self._class("java.lang.Object")[:]([engine, self._map(partition)]))
+        converter.configure(self._map(CONVERTER), False)
+        key = self._list([engine, self._map(partition)])
         written = self._class("java.util.HashMap")()
         written.put(
             converter.fromConnectData(engine, None, key), converter.fromConnectData(engine, None, self._map(offset))
@@ -244,17 +243,8 @@ class _Java:
             found.put(name, value)
         return found
 
-    def _function(self, handle: Any) -> Any:
-        made = self._class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance
-        return made(self._class("java.util.function.Function"), handle)
-
-    def _function_supplier(self) -> Any:
-        """Makes maps that keep the order of their entries."""
-        handles = self._class("java.lang.invoke.MethodHandles").publicLookup()
-        void = self._class("java.lang.invoke.MethodType").methodType(self._class("java.lang.Void").TYPE)
-        made = handles.findConstructor(self._class("java.util.LinkedHashMap"), void)
-        supplier = self._class("java.util.function.Supplier")
-        return self._class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(supplier, made)
+    def _list(self, content: Sequence[Any]) -> Any:
+        return self._class("java.util.Arrays").asList(self._class("java.lang.Object")[:](content))
 
 
 def event_columns(schema: Any) -> tuple[EventColumn, ...]:

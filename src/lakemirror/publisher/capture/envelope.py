@@ -21,7 +21,7 @@ import pyarrow.json as pj
 from lakemirror.errors import LakemirrorError
 
 CREATE, READ, UPDATE, DELETE, TRUNCATE = "c", "r", "u", "d", "t"
-_SOURCE = pa.struct(
+SOURCE = pa.struct(
     [
         ("schema", pa.string()),
         ("table", pa.string()),
@@ -32,7 +32,7 @@ _SOURCE = pa.struct(
 )
 Places = Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]
 """The position and the transaction of each event, from what it says of its source."""
-_TRANSACTION = pa.struct([("data_collection_order", pa.int64())])
+TRANSACTION = pa.struct([("data_collection_order", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def read_events(lines: bytes, columns: Sequence[EventColumn], places: Places = p
 def _parsed(lines: bytes, columns: Sequence[EventColumn]) -> pa.Table:
     row = pa.struct([pa.field(column.name, column.raw) for column in columns])
     schema = pa.schema(
-        [("op", pa.string()), ("before", row), ("after", row), ("source", _SOURCE), ("transaction", _TRANSACTION)]
+        [("op", pa.string()), ("before", row), ("after", row), ("source", SOURCE), ("transaction", TRANSACTION)]
     )
     try:
         return pj.read_json(

@@ -171,7 +171,7 @@ class TableStream:
         self._publish(marked, at)
 
     def _start_again(self, at: FilePosition) -> None:
-        """The folder anew, with a file of zero rows that has the columns and the position."""
+        """The folder again, with a file of zero rows that has the columns and the position."""
         empty = pa.table(
             {column.name: pa.array([], column.arrow_type) for column in self.shape.columns},
         )

@@ -1,7 +1,7 @@
 """The principals of a root folder: names, roles, secrets as slow salted hashes, account keys.
 
-They are in ROOT/.lakemirror/principals/principals.json, which `lakemirror access` writes and a running service reads
-again when it has changed (specification of the service, sections 1 and 3).
+They are in principals/principals.json of the service's own folder, which `lakemirror access` writes and a running
+service reads again when it has changed (specification of the service, sections 1 and 3).
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 import secrets
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.interface import Caller
-from lakemirror.service.private_files import locked, own_folder, read_json, write_json
-from lakemirror.service.root_folder import make_workspace, workspace_folders
+from lakemirror.service.own_folder import PRINCIPALS, own_folder
+from lakemirror.service.root_folder import make_workspace, read_object, workspace_folders
 from lakemirror.service.workspace_names import is_reserved, is_workspace_name
 from lakemirror.storage import Place
+from lakemirror.storage.place import capabilities_of, storage_of
+from lakemirror.storage.private_files import change_private
 
 ROLES = ("read", "contribute")
 FOLLOW = 1.0  # seconds after which a change of the file is looked for
+_FILE = "principals.json"
 _NAME = re.compile(r"[a-z0-9]{3,24}")
 _COST = {"n": 2**14, "r": 8, "p": 1}  # of scrypt: 16 MiB and some 50 ms
 
@@ -72,22 +76,20 @@ class _Content:
 
 
 class Principals:
-    """The principals of one root folder. Safe to use from several threads and processes."""
+    """The principals of one root folder. Safe to use from several threads and processes.
 
-    def __init__(self, root: Place, state: Path | None = None) -> None:
+    What is asked for on a disk is looked for there; in a store, `follow` looks, since a request takes its time.
+    """
+
+    def __init__(self, root: Place, state: str | Path | None = None) -> None:
         """Makes the file with a new tenant id where there is none. `state`: as `own_folder`."""
         self._root = root
         self.own = own_folder(root, state)
-        self._folder = self.own / "principals"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._path = self._folder / "principals.json"
+        self._folder = self.own / PRINCIPALS
+        self._waits = capabilities_of(self.own).waits
         self._lock = threading.Lock()
-        with locked(self._folder / "lock"):
-            if not self._path.exists():
-                self._write(_Content(str(uuid.uuid4()), {}))
-        self._stamp = self._stamp_now()
-        self._content = self._read()
-        self._looked = time.monotonic()
+        self._stamp, self._looked = "", 0.0
+        self._change(lambda content: content)
 
     @property
     def tenant_id(self) -> str:
@@ -123,46 +125,62 @@ class Principals:
         principal = Principal(
             name, str(uuid.uuid4()), {w.lower(): r for w, r in granted.items()}, _new_key(), hashed(secret)
         )
-        with locked(self._folder / "lock"):
-            content = self._read()
+
+        def added(content: _Content) -> _Content:
             if name in content.principals:
                 raise LakemirrorError("principal-invalid", f"there is a principal {name} already")
             for workspace in granted:
                 _make_workspace(self._root, workspace)
-            self._write(_Content(content.tenant_id, {**content.principals, name: principal}))
-        return Issued(principal, secret, content.tenant_id)
+            return _Content(content.tenant_id, {**content.principals, name: principal})
+
+        return Issued(principal, secret, self._change(added).tenant_id)
 
     def remove(self, name: str) -> None:
         """LakemirrorError `principal-missing`."""
-        with locked(self._folder / "lock"):
-            content = self._read()
+
+        def removed(content: _Content) -> _Content:
             self._require(content, name)
-            self._write(_Content(content.tenant_id, {n: each for n, each in content.principals.items() if n != name}))
+            return _Content(content.tenant_id, {n: each for n, each in content.principals.items() if n != name})
+
+        self._change(removed)
 
     def rotate(self, name: str) -> Issued:
         """The principal with a new secret and account key; the old ones are refused. LakemirrorError
         `principal-missing`."""
         secret = secrets.token_urlsafe(32)
-        with locked(self._folder / "lock"):
-            content = self._read()
-            before = self._require(content, name)
-            principal = Principal(name, before.client_id, before.roles, _new_key(), hashed(secret))
-            self._write(_Content(content.tenant_id, {**content.principals, name: principal}))
-        return Issued(principal, secret, content.tenant_id)
+        key, hash_ = _new_key(), hashed(secret)
+
+        def rotated(content: _Content) -> _Content:
+            principal = replace(self._require(content, name), account_key=key, secret=hash_)
+            return _Content(content.tenant_id, {**content.principals, name: principal})
+
+        content = self._change(rotated)
+        return Issued(content.principals[name], secret, content.tenant_id)
 
     def move_roles(self, workspace: str, to: str | None) -> None:
         """Gives every role on a workspace for another name of it; None: takes the roles away."""
         old = workspace.lower()
-        with locked(self._folder / "lock"):
-            content = self._read()
-            moved = dict(content.principals)
+
+        def moved(content: _Content) -> _Content:
+            principals = dict(content.principals)
             for name, each in content.principals.items():
                 if old in each.roles:
                     left = {key: role for key, role in each.roles.items() if key != old}
                     roles = left if to is None else {**left, to.lower(): each.roles[old]}
-                    moved[name] = replace(each, roles=roles)
-            if moved != content.principals:
-                self._write(_Content(content.tenant_id, moved))
+                    principals[name] = replace(each, roles=roles)
+            return _Content(content.tenant_id, principals)
+
+        self._change(moved)
+
+    def follow(self) -> None:
+        """Reads what another process has changed. LakemirrorError where a store does not answer."""
+        with self._lock:
+            before = self._stamp
+        stamp = self._stamp_now()
+        if stamp != before:
+            content = self._read()
+            with self._lock:
+                self._stamp, self._content = stamp, content
 
     def _require(self, content: _Content, name: str) -> Principal:
         found = content.principals.get(name)
@@ -172,44 +190,37 @@ class Principals:
 
     def _current(self) -> _Content:
         with self._lock:
-            if time.monotonic() - self._looked > FOLLOW:
-                self._looked = time.monotonic()
-                stamp = self._stamp_now()
-                if stamp != self._stamp:
-                    self._stamp, self._content = stamp, self._read()
-            return self._content
+            is_due = not self._waits and time.monotonic() - self._looked > FOLLOW
+            self._looked = time.monotonic() if is_due else self._looked
+        if is_due:
+            self.follow()
+        return self._content
 
-    def _stamp_now(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_ino, found.st_size, found.st_mtime_ns)
+    def _stamp_now(self) -> str:
+        found = storage_of(self._folder).stat(_FILE)
+        return "" if found is None else found.etag
 
     def _read(self) -> _Content:
-        found = read_json(self._path)
-        if found is None or not isinstance(found.get("principals"), dict):
-            raise LakemirrorError("principal-invalid", f"{self._path} cannot be read: restore it from a backup")
-        principals = {
-            name: Principal(name, row["client_id"], row["roles"], row["account_key"], row["secret"])
-            for name, row in found["principals"].items()
-        }
-        by_id = {each.client_id.lower(): each for each in principals.values()}
-        return _Content(found["tenant_id"], principals, by_id)
+        content = _content_of(read_object(self._folder, _FILE))
+        if content is None:
+            raise _unreadable(self._folder / _FILE)
+        return content
 
-    def _write(self, content: _Content) -> None:
-        rows = {
-            each.name: {
-                "client_id": each.client_id,
-                "roles": dict(each.roles),
-                "account_key": each.account_key,
-                "secret": dict(each.secret),
-            }
-            for each in content.principals.values()
-        }
-        write_json(self._path, {"tenant_id": content.tenant_id, "principals": rows})
+    def _change(self, made: Callable[[_Content], _Content]) -> _Content:
+        """The content after a change, which is durable."""
+
+        def changed(data: bytes | None) -> bytes | None:
+            before = _Content(str(uuid.uuid4()), {}) if data is None else _content_of(_loaded(data))
+            if before is None:
+                raise _unreadable(self._folder / _FILE)
+            after = made(before)
+            return None if data is not None and after.principals == before.principals else _dumped(after)
+
+        content = _content_of(_loaded(change_private(self._folder / _FILE, changed)))
+        assert content is not None
         with self._lock:
-            self._stamp, self._content = self._stamp_now(), self._read()
+            self._stamp, self._content, self._looked = "", content, time.monotonic()  # the next look reads it again
+        return content
 
 
 def parse_roles(roles: Sequence[str]) -> dict[str, str]:
@@ -239,6 +250,42 @@ def fits(secret: str, stored: Mapping[str, Any] | None) -> bool:
         stored = _NOBODY
     found = _scrypt(secret, base64.b64decode(stored["salt"]), stored)
     return hmac.compare_digest(found, base64.b64decode(stored["hash"])) and stored is not _NOBODY
+
+
+def _loaded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _content_of(found: Any) -> _Content | None:
+    """What a file says; None for anything that is no file of principals."""
+    if not isinstance(found, dict) or not isinstance(found.get("principals"), dict):
+        return None
+    principals = {
+        name: Principal(name, row["client_id"], row["roles"], row["account_key"], row["secret"])
+        for name, row in found["principals"].items()
+    }
+    by_id = {each.client_id.lower(): each for each in principals.values()}
+    return _Content(found["tenant_id"], principals, by_id)
+
+
+def _dumped(content: _Content) -> bytes:
+    rows = {
+        each.name: {
+            "client_id": each.client_id,
+            "roles": dict(each.roles),
+            "account_key": each.account_key,
+            "secret": dict(each.secret),
+        }
+        for each in content.principals.values()
+    }
+    return json.dumps({"tenant_id": content.tenant_id, "principals": rows}, indent=1).encode() + b"\n"
+
+
+def _unreadable(path: Place) -> LakemirrorError:
+    return LakemirrorError("principal-invalid", f"{path} cannot be read: restore it from a backup")
 
 
 def _scrypt(secret: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -18,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth.principals import Principal
-from lakemirror.service.private_files import write_private
+from lakemirror.storage import Place
+from lakemirror.storage.private_files import change_private
 
 _ALGORITHM = "RS256"
 SHARING = "delta-sharing"
@@ -50,9 +50,8 @@ class Claims:
 class Tokens:
     """Issues and verifies the tokens of one root folder."""
 
-    def __init__(self, folder: Path, lifetime: int = 3600) -> None:
+    def __init__(self, folder: Place, lifetime: int = 3600) -> None:
         """`folder`: where the signing key is, made once. `lifetime`: of a token, in seconds."""
-        folder.mkdir(mode=0o700, exist_ok=True)
         self.lifetime = lifetime
         self._key = _signing_key(folder / "signing.pem")
         self._public = self._key.public_key()
@@ -116,13 +115,16 @@ def _fingerprint(principal: Principal) -> str:
     return hashlib.sha256(f"lakemirror sharing {principal.account_key}".encode()).hexdigest()[:32]
 
 
-def _signing_key(path: Path) -> rsa.RSAPrivateKey:
-    if not path.exists():
-        made = rsa.generate_private_key(65537, 2048)
+def _signing_key(path: Place) -> rsa.RSAPrivateKey:
+    def made(before: bytes | None) -> bytes | None:
+        if before is not None:
+            return None
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        write_private(path, made.private_bytes(encoding, form, serialization.NoEncryption()))
+        key = rsa.generate_private_key(65537, 2048)
+        return key.private_bytes(encoding, form, serialization.NoEncryption())
+
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        key = serialization.load_pem_private_key(change_private(path, made), None)
     except ValueError as error:
         raise LakemirrorError("service-option-invalid", f"{path} is no private key: {error}") from error
     if not isinstance(key, rsa.RSAPrivateKey):

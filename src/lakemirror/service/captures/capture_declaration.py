@@ -2,8 +2,8 @@
 
     body ─▶ declaration ─▶ words of `lakemirror capture`
 
-A secret is a file in ROOT/.lakemirror/secrets or a variable that begins with LAKEMIRROR_CAPTURE_: so nobody can have
-another file of the machine sent to a database of their own.
+A secret is a file of `secrets` in the service's own folder or a variable that begins with LAKEMIRROR_CAPTURE_: so
+nobody can have another file of the machine sent to a database of their own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.rest.rest_answers import invalid
+from lakemirror.storage import Place
 
-SECRETS = "secrets"  # under ROOT/.lakemirror
+SECRETS = "secrets"  # in the service's own folder
 VARIABLE = "LAKEMIRROR_CAPTURE_"
 SCHEMES = ("postgresql", "postgres", "mariadb", "mysql", "sqlserver")
 _PARAMETERS = frozenset({"sslmode", "sslrootcert", "connect_timeout", "target_session_attrs", "ssl_ca", "encrypt",
@@ -74,8 +74,8 @@ class CaptureDeclaration:
                 words.append(f"{option}={value}")
         return words
 
-    def password(self, own: Path) -> str | None:
-        """The password as it is now; None where none is named. `own`: ROOT/.lakemirror. `input-invalid`."""
+    def password(self, own: Place) -> str | None:
+        """The password as it is now; None where none is named. `own`: the service's own folder. `input-invalid`."""
         if "environment" in self.secret:
             name = self.secret["environment"]
             if name not in os.environ:
@@ -85,7 +85,7 @@ class CaptureDeclaration:
             return None
         file = own / SECRETS / self.secret["file"]
         try:
-            return file.read_text(encoding="utf-8").rstrip("\r\n")
+            return file.read_bytes().decode().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
             hint = f"Write the password into ROOT/.lakemirror/{SECRETS}/{file.name}."

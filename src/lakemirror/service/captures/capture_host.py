@@ -7,12 +7,12 @@ the queue between them, so that a stopped mirror keeps back nothing in the sourc
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
@@ -20,11 +20,13 @@ from lakemirror.failures import coded
 from lakemirror.service.captures.capture_declaration import CaptureDeclaration, declared, shown
 from lakemirror.service.captures.capture_process import CaptureProcess, command, environment
 from lakemirror.service.interface import DatabaseEntry
-from lakemirror.service.private_files import read_json, write_json
 from lakemirror.service.refused import Refused
+from lakemirror.service.root_folder import read_object
 from lakemirror.storage import Place
+from lakemirror.storage.place import local_path, names_in
+from lakemirror.storage.private_files import write_private
 
-FOLDER = "captures"  # under ROOT/.lakemirror
+FOLDER = "captures"  # in the service's own folder
 END_WITHIN = 40.0  # seconds that a change waits for the process before
 
 
@@ -58,16 +60,21 @@ class CaptureSeen:
 class CaptureHost:
     """Declares, starts and ends captures. Safe to use from several threads."""
 
-    def __init__(self, own: Path) -> None:
-        """`own`: ROOT/.lakemirror."""
+    def __init__(self, own: Place) -> None:
+        """`own`: the service's own folder."""
         self._own = own
+        self._changing = threading.Lock()  # held by changes of what is declared; no reader waits for the storage
         self._lock = threading.Lock()
         self._declared: dict[str, dict[str, CaptureDeclaration]] = {}  # by the database's id
         self._running: dict[tuple[str, str], CaptureProcess] = {}
         self._ending: dict[str, list[CaptureProcess]] = {}
         self._leaving: set[tuple[str, str]] = set()  # those that are being removed
         self._ended = False
-        (own / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        if (place := local_path(own / FOLDER)) is not None:
+            place.mkdir(mode=0o700, exist_ok=True)
+        self._there: set[str] = set()
+        with contextlib.suppress(FileNotFoundError):
+            self._there.update(name for name, _ in names_in(own / FOLDER))
 
     def follow(self, databases: Iterable[DatabaseEntry]) -> None:
         """Starts and ends processes, so that exactly the captures of these databases run."""
@@ -83,12 +90,14 @@ class CaptureHost:
 
         Refused 409 where the database has another capture: their tables would meet.
         """
-        with self._lock:
-            before = self._of(database.id)
+        with self._changing:
+            with self._lock:
+                before = self._of(database.id)
             if others := before.keys() - {declaration.name}:
                 raise Refused(409, "OperationNotSupportedForItem", f"The database has a capture {min(others)} already.")
             self._store(database.id, {declaration.name: declaration})
-            self._end((database.id, declaration.name))
+            with self._lock:
+                self._end((database.id, declaration.name))
         self._wait_ended(database.id)
         with self._lock:
             self._start_missing(database)
@@ -109,7 +118,7 @@ class CaptureHost:
             self._wait_ended(database.id)
             if give_back:
                 self._give_back(database.folder, declaration)
-            with self._lock:
+            with self._changing:
                 self._store(database.id, {each: kept for each, kept in self._of(database.id).items() if each != name})
         finally:
             with self._lock:
@@ -127,12 +136,13 @@ class CaptureHost:
 
     def forget(self, database_id: str) -> None:
         """Ends and forgets the captures of a database that is deleted. Does not wait."""
-        with self._lock:
-            self._declared[database_id] = {}
+        with self._changing:
+            with self._lock:
+                self._declared[database_id] = {}
+                for key in [key for key in self._running if key[0] == database_id]:
+                    self._end(key)
             with contextlib.suppress(FileNotFoundError):
                 self._file(database_id).unlink()
-            for key in [key for key in self._running if key[0] == database_id]:
-                self._end(key)
 
     def has_ended(self, database_id: str) -> bool:
         """True where no process of a capture of this database is left."""
@@ -164,7 +174,9 @@ class CaptureHost:
         found = self._declared.get(database_id)
         if found is None:
             found = {}
-            for name, content in (read_json(self._file(database_id)) or {}).items():
+            file = self._file(database_id)
+            stored = read_object(file.parent, file.name) if file.name in self._there else None
+            for name, content in (stored or {}).items():
                 with contextlib.suppress(Refused):  # written by hand, or by a newer version
                     found[name] = declared(name, content)
             self._declared[database_id] = found
@@ -174,12 +186,13 @@ class CaptureHost:
         """LakemirrorError `storage-unavailable`."""
         content = {name: each.content for name, each in captures.items()}
         try:
-            write_json(self._file(database_id), content)
+            write_private(self._file(database_id), json.dumps(content, indent=1).encode() + b"\n")
         except OSError as failure:
             raise coded(failure) from failure
-        self._declared[database_id] = captures
+        with self._lock:
+            self._declared[database_id] = captures
 
-    def _file(self, database_id: str) -> Path:
+    def _file(self, database_id: str) -> Place:
         return self._own / FOLDER / f"{database_id}.json"
 
     def _start_missing(self, database: DatabaseEntry) -> None:

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import IO, Any
 
 from lakemirror.error_codes import CODES
@@ -46,8 +45,8 @@ _KEPT_BACK = ("LAKEMIRROR_CREDENTIAL", VARIABLE)
 class CaptureProcess:
     """Keeps the process of one capture running until `stop`. Its thread ends soon after."""
 
-    def __init__(self, declaration: CaptureDeclaration, folder: Place, own: Path, database: str) -> None:
-        """`folder`: of the mirrored database, whose name for people is `database`. `own`: ROOT/.lakemirror."""
+    def __init__(self, declaration: CaptureDeclaration, folder: Place, own: Place, database: str) -> None:
+        """`folder`: of the mirrored database, whose name for people is `database`. `own`: the service's own folder."""
         self.declaration = declaration
         self.report: dict[str, Any] | None = None
         self.error: LakemirrorError | None = None
@@ -175,7 +174,7 @@ def command(act: str, folder: Place, declaration: CaptureDeclaration, password: 
     return words if password is None else [*words, "--password-file=/dev/stdin"]
 
 
-def environment(own: Path, folder: Place) -> dict[str, str]:
+def environment(own: Place, folder: Place) -> dict[str, str]:
     """What a capture's process needs of the service's environment: no secret, but those of the store it publishes to.
 
     Nothing that databases' libraries look for is in it: the declaration says all of the source.

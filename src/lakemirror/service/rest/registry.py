@@ -20,7 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.service.interface import ITEM_FILE, WORKSPACE_FILE, DatabaseEntry, WorkspaceEntry
-from lakemirror.service.private_files import own_folder
+from lakemirror.service.own_folder import own_folder, work_folder
 from lakemirror.service.root_folder import (
     DELETED,
     GONE,
@@ -41,6 +41,7 @@ log = logging.getLogger("lakemirror")
 
 STATES = ("Initialized", "Running", "Stopped")
 SUFFIX = ".MirroredDatabase"
+STAGED = "staged"
 _SWEEP = 600.0  # seconds between two looks at what was deleted and is still in its place
 
 
@@ -67,13 +68,15 @@ class FolderRegistry:
     """The registry of one root folder. Safe to use from several threads; reading never waits for the disk."""
 
     def __init__(
-        self, root: Place, is_principal: Callable[[str], bool] = lambda _: False, state: Path | None = None
+        self, root: Place, is_principal: Callable[[str], bool] = lambda _: False, state: str | Path | None = None
     ) -> None:
-        """`is_principal`: whether a name belongs to a principal, and so to no workspace. `state`: the service's own
-        folder on a disk; None: ROOT/.lakemirror."""
+        """`is_principal`: whether a name belongs to a principal, and so to no workspace. `state`: as `own_folder`."""
         self.root = root.absolute()
-        self._own = own_folder(self.root, state)
-        self._tree = RootFolder(self.root, self._own)
+        own = own_folder(self.root, state)
+        work = work_folder(own)
+        self._tree = RootFolder(self.root, work)
+        self.staging = work / STAGED
+        self.staged_copies = None if own == work else own / STAGED
         self._is_principal = is_principal
         self._lock = threading.RLock()  # held by changes; the dictionaries are read without it, each in one step
         self._workspaces: dict[str, _Workspace] = {}
@@ -83,10 +86,6 @@ class FolderRegistry:
         self._swept = 0.0
         self.staging.mkdir(mode=0o700, exist_ok=True)
         self.look()
-
-    @property
-    def staging(self) -> Path:
-        return self._own / "staged"
 
     def on_published(self, wake: Callable[[str], None]) -> None:
         """`wake` is called with a database's id when a file of it was published."""

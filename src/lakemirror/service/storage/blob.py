@@ -265,6 +265,7 @@ def _delete(files: DatabaseFiles, path: str, conditions: Conditions, codes: Code
     remove(files, path, conditions, codes, recursive=False)
     with files.lock:
         drop_blocks(files, path)
+    files.copies.settle()
 
 
 def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:

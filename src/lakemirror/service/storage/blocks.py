@@ -9,7 +9,6 @@ import base64
 import binascii
 import hashlib
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,15 +18,13 @@ from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.publish_file import check_now, publish, sync_file
 from lakemirror.service.storage.storage_answers import invalid_parameter
-from lakemirror.service.storage.uploads import remove_files
+from lakemirror.service.storage.uploads import BLOCK, BLOCKS, remove_files
 from lakemirror.storage.own_files import is_folder
 from lakemirror.storage.served_files import Found
 from lakemirror.storage.served_folder import copy_into
 
 _MOST_ID_BYTES = 64
 _MOST_COMMITTED = 1024
-_FOLDER = re.compile("[0-9a-f]{64}")
-_BLOCK = re.compile("[A-Za-z0-9_-]+=*")
 
 
 def block_name(text: str) -> str:
@@ -49,6 +46,7 @@ def keep_block(files: DatabaseFiles, path: str, name: str, temporary: Path, cond
         conditions.check_overwrite(is_there or (folder / name).exists())
         folder.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder / name)
+    files.copies.keep_block(folder / name)
     reach("block.staged")
 
 
@@ -96,6 +94,7 @@ def publish_blocks(
         if len(files.committed) >= _MOST_COMMITTED:
             files.committed.clear()
         files.committed[path] = (names, found.etag)
+    files.copies.settle()
     return found
 
 
@@ -103,6 +102,7 @@ def drop_blocks(files: DatabaseFiles, path: str) -> None:
     """Removes the blocks of a path."""
     folder = _folder(files, path)
     if folder.exists():
+        files.copies.forget(folder)
         files.trash(folder)
 
 
@@ -110,11 +110,11 @@ def remove_old_blocks(files: DatabaseFiles, before: float) -> None:
     """Removes blocks of paths that nobody has gone on with since a time (Unix seconds)."""
     with suppress(FileNotFoundError):
         for folder in (files.staging / "blocks").iterdir():
-            if not _FOLDER.fullmatch(folder.name) or not is_folder(folder):
+            if not BLOCKS.fullmatch(folder.name) or not is_folder(folder):
                 continue
             with files.lock, suppress(FileNotFoundError):
                 if max([folder.stat().st_mtime, *(each.lstat().st_mtime for each in folder.iterdir())]) < before:
-                    remove_files(folder, _BLOCK)
+                    remove_files(folder, BLOCK)
 
 
 def _join(folder: Path, names: list[str], complete: Path) -> None:

@@ -19,9 +19,12 @@ from lakemirror.service.request_notes import notes
 from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions, conditions_of
 from lakemirror.service.storage.database_files import DatabaseFiles
+from lakemirror.service.storage.publish_file import drop_published
+from lakemirror.service.storage.staged_copies import StagedCopies
 from lakemirror.service.storage.storage_answers import CODES, Codes, forbidden, invalid_parameter, not_found
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.storage_operations import OBJECT, PUBLISHES, SERVICE, Operation, kind_of, operation_of
+from lakemirror.storage.place import Place, folders_in
 
 KEPT_SECONDS = 7 * 86400
 LANDING_ZONE = "Files/LandingZone"
@@ -35,11 +38,12 @@ class FilesByDatabase:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._files: dict[str, DatabaseFiles] = {}
+        self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def of(self, database: DatabaseEntry) -> DatabaseFiles:
-        """The files of a database. Reads its staging folder the first time: call it in a worker thread."""
-        return self._serve(self._at(database.id), database)
+        """The files of a database. Reads what is staged the first time: call it in a worker thread."""
+        return self._serve(self._at(database.id, database.folder), database)
 
     def known(self, database: DatabaseEntry) -> DatabaseFiles | None:
         """The same without a look at the disk; None the first time."""
@@ -48,11 +52,18 @@ class FilesByDatabase:
 
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
+        copies = self._registry.staged_copies
         with suppress(FileNotFoundError):
             for folder in self._registry.staging.iterdir():
+                if copies is not None and folder.name not in self._files:
+                    continue  # of an earlier process: a request restores it
                 files = self._at(folder.name)
                 remove_old_blocks(files, now - KEPT_SECONDS)
                 files.remove_old_uploads(now - KEPT_SECONDS)
+                files.copies.settle()
+        if copies is not None:
+            for below in folders_in(copies):  # of databases that no request has met
+                StagedCopies(below, self._registry.staging / below.name).remove_old(now - KEPT_SECONDS)
 
     def _serve(self, files: DatabaseFiles, database: DatabaseEntry) -> DatabaseFiles:
         files.serve(database.folder, partial(self._is_served, database))
@@ -65,11 +76,17 @@ class FilesByDatabase:
         found = self._registry.database(database.workspace, database.id)
         return found is not None and (found.id, found.folder) == (database.id, database.folder)
 
-    def _at(self, database_id: str) -> DatabaseFiles:
+    def _at(self, database_id: str, folder: Place | None = None) -> DatabaseFiles:
         with self._lock:
+            loading = self._loading.setdefault(database_id, threading.Lock())
+        with loading:  # of one database: what a store has staged of it may be large
             if database_id not in self._files:
-                staging = self._registry.staging / database_id
-                self._files[database_id] = DatabaseFiles(staging, staging)  # its folder is set when it is asked for
+                staging, copies = self._registry.staging / database_id, self._registry.staged_copies
+                place = copies if copies is None else copies / database_id
+                files = DatabaseFiles(folder or staging, staging, place)
+                if folder is not None and place is not None:
+                    drop_published(files)
+                self._files[database_id] = files
             return self._files[database_id]
 
 

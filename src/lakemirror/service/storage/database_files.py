@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakemirror.service.refused import Refused
+from lakemirror.service.storage.staged_copies import StagedCopies
 from lakemirror.service.storage.uploads import Upload, last_touched, load_uploads
 from lakemirror.storage.place import Place, served_files
 from lakemirror.storage.served_files import Found, ServedFiles
@@ -26,13 +27,16 @@ _STRIPES = 64  # locks that paths of a store share
 class DatabaseFiles:
     """A mirrored database. Paths are relative to its folder, without empty or dot segments. Safe for threads."""
 
-    def __init__(self, folder: Place, staging: Path) -> None:
-        """`staging`: a folder of this database alone on a disk, made when it is needed."""
+    def __init__(self, folder: Place, staging: Path, copies: Place | None = None) -> None:
+        """`staging`: a folder of this database alone on a disk, made when it is needed. `copies`: where a store has
+        what is in it, None for nowhere. LakemirrorError where it cannot be read."""
         self.folder = folder
         self.published: ServedFiles = served_files(folder)
         self.staging = staging
         self.is_served: Callable[[], bool] = _always  # False: another database may have the folder by now
         self.lock = threading.RLock()
+        self.copies = StagedCopies(copies, staging)
+        self.copies.restore()
         self.uploads: dict[str, Upload] = load_uploads(staging)
         self.committed: dict[str, tuple[list[str], str]] = {}  # path to its last block list, and the ETag it got
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
@@ -70,6 +74,11 @@ class DatabaseFiles:
         with _no_file_in_the_way():
             self.published.check_folders(path)
 
+    def settle(self, path: str) -> None:
+        """Makes what was done at a path, and before, durable."""
+        self.published.settle(path)
+        self.copies.settle()
+
     def open_upload(self, path: str) -> Upload | None:
         """The upload at a path that can go on. One whose published file was replaced since is discarded."""
         upload = self.uploads.get(path)
@@ -84,7 +93,12 @@ class DatabaseFiles:
         """Forgets the upload at a path and its bytes."""
         upload = self.uploads.pop(path, None)
         if upload is not None:
-            self.trash(upload.folder)
+            self.take_back(upload)
+
+    def take_back(self, upload: Upload) -> None:
+        """Has the bytes of an upload removed, which is published or given up."""
+        self.copies.forget(upload.folder)
+        self.trash(upload.folder)
 
     def remove_old_uploads(self, before: float) -> None:
         """Discards uploads to which nothing has come since a time (Unix seconds)."""

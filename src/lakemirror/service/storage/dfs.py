@@ -137,7 +137,7 @@ def make_folder(files: DatabaseFiles, path: str, call: Call) -> Found:
             raise Refused(409, call.codes.exists, "A file has this name.")
         publish_file.make_parents(files, f"{path}/x")
         made = files.find(path)
-    files.published.settle(f"{path}/x")
+    files.settle(f"{path}/x")
     if made is None:
         raise not_found(call.dialect)
     return made
@@ -164,6 +164,7 @@ def _begin_append(
 
 def _count(files: DatabaseFiles, upload: Upload, part: Part) -> None:
     reach("upload.written")
+    files.copies.keep(upload, part)
     with files.lock:
         if files.uploads.get(upload.path) is not upload or upload.sealed:
             raise Refused(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")

@@ -8,8 +8,10 @@ The engine sees the old file or the new one. After the answer the file survives 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
@@ -21,6 +23,7 @@ from lakemirror.service.storage.uploads import DATA, Part, Upload, begin_upload,
 from lakemirror.storage.served_files import ANY, Changed, Expected, Found, now_ns
 from lakemirror.storage.served_folder import copy_into
 
+_PIECE = 4 << 20  # bytes that are compared at once
 _TRIES = 5  # of a publish while others replace the file
 
 
@@ -34,9 +37,23 @@ def create_file(files: DatabaseFiles, path: str, conditions: Conditions) -> Foun
             upload = begin_upload(files.temporary("up"), path, new_etag(), now_ns(), 0, "")
             files.uploads[path] = upload
             created = files.staged(path)
+        files.copies.keep(upload)
+    files.copies.settle()
     assert created is not None
     reach("upload.created")
     return created
+
+
+def drop_published(files: DatabaseFiles) -> None:
+    """Gives up uploads that were published by a service that was killed before it could say so."""
+    for path, upload in list(files.uploads.items()):
+        found = files.published.find(path) if upload.is_create and upload.end else None
+        if found is not None and not found.is_folder and found.length == upload.end:
+            _assemble(files, upload, upload.end)
+            with suppress(FileNotFoundError), contextlib.closing(files.published.open(path)) as file:
+                if _has_content(upload.data, file.read_at, found.length):
+                    files.discard(path)
+    files.copies.settle()
 
 
 def upload_for_append(files: DatabaseFiles, path: str) -> tuple[Upload | None, int]:
@@ -88,7 +105,8 @@ def flush(files: DatabaseFiles, path: str, position: int, conditions: Conditions
                 found = publish(files, upload.data, path, conditions, "PathAlreadyExists", upload)
             finally:
                 upload.sealed = False
-        files.trash(upload.folder)
+        files.take_back(upload)
+        files.copies.settle()
         return found
 
 
@@ -113,7 +131,7 @@ def publish(
             elif files.uploads.get(path) is upload:
                 del files.uploads[path]
     reach("publish.renamed")
-    files.published.settle(path)
+    files.settle(path)
     reach("publish.durable")
     if found is None:
         raise Refused(404, "PathNotFound", "The path was removed at once.")
@@ -214,6 +232,11 @@ def _assemble(files: DatabaseFiles, upload: Upload, end: int) -> None:
         os.close(target)
 
 
+def _has_content(path: Path, read_at: Callable[[int, int], bytes], length: int) -> bool:
+    with path.open("rb") as file:
+        return all(file.read(_PIECE) == read_at(_PIECE, at) for at in range(0, length, _PIECE))
+
+
 def _copy_base(files: DatabaseFiles, upload: Upload, target: int) -> None:
     gone = Refused(412, "ConditionNotMet", "The file that was appended to was replaced.")
     try:
@@ -245,7 +268,7 @@ def _flushed_already(
             check_file(file.read_at, md5)
         finally:
             file.close()
-    files.published.settle(path)
+    files.settle(path)
     return found
 
 

@@ -37,6 +37,6 @@ def remove(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes
             with files.lock:
                 files.discard(path)
     reach("remove.done")
-    files.published.settle(path)
+    files.settle(path)
     if doomed is not None:
         files.trash(doomed)

@@ -5,6 +5,8 @@ A store has no rename: a file is copied, on condition that nothing has come to i
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lakemirror.failpoints import reach
 from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
@@ -40,8 +42,11 @@ def rename(files: DatabaseFiles, source: str, target: str, conditions: Condition
         _move(files, source, target, None if there is None and conditions != Conditions() else ANY, found.is_folder)
         moved = files.published.find(target)
     reach("rename.done")
-    files.published.settle(target)
-    files.published.settle(source)
+    for path in files.staged_below(target) if found.is_folder else ():
+        with suppress(KeyError):  # gone meanwhile
+            files.copies.keep(files.uploads[path])
+    files.settle(target)
+    files.settle(source)
     if moved is None:
         raise Refused(404, "SourcePathNotFound", "The source was removed at once.")
     return moved
@@ -71,7 +76,8 @@ def _publish_empty(files: DatabaseFiles, source: str, target: str) -> Found:
     found = publish(files, empty, target, Conditions(), "PathAlreadyExists")
     if files.published.find(source) is not None:
         files.published.remove_file(source)
-        files.published.settle(source)
+        files.settle(source)
     with files.lock:
         files.discard(source)
+    files.copies.settle()
     return found

@@ -24,7 +24,9 @@ from lakemirror.storage.own_files import entries, is_folder
 
 DATA = "data"
 JOURNAL = "journal"
-_UPLOAD = re.compile("up-[0-9a-f]{32}")
+UPLOAD = re.compile("up-[0-9a-f]{32}")
+BLOCKS = re.compile("[0-9a-f]{64}")
+BLOCK = re.compile("[A-Za-z0-9_-]+=*")
 _OF_UPLOAD = re.compile(f"{DATA}|{JOURNAL}|part-[0-9a-f]+")
 _LEFT = re.compile("(put|trash)-[0-9a-f]{32}")
 
@@ -48,6 +50,7 @@ class Upload:
 
     `base`: flushed bytes before the first append. `base_etag`: the published file they are in, "" for a create.
     `claims`: ranges of `data` that are being written. `sealed`: a flush is under way, nothing more counts.
+    `is_copied`: the store knows of it, too (`StagedCopies`).
     """
 
     path: str
@@ -59,6 +62,7 @@ class Upload:
     parts: list[Part] = field(default_factory=list)
     claims: list[tuple[int, int]] = field(default_factory=list)
     sealed: bool = False
+    is_copied: bool = False
     flushing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -120,7 +124,7 @@ def load_uploads(staging: Path) -> dict[str, Upload]:
     found: dict[str, Upload] = {}
     with suppress(FileNotFoundError):
         for folder in sorted(staging.iterdir()):
-            if not _UPLOAD.fullmatch(folder.name) or not is_folder(folder):
+            if not UPLOAD.fullmatch(folder.name) or not is_folder(folder):
                 _remove(folder)
                 continue
             upload = _load(folder)
@@ -132,6 +136,15 @@ def load_uploads(staging: Path) -> dict[str, Upload]:
                 _remove(other.folder)
             found[upload.path] = upload
     return found
+
+
+def forget_staged(staging: Path) -> None:
+    """Removes what an earlier process has staged on this disk: the store has it, too."""
+    for each in entries(staging):
+        _remove(each)
+    for folder in entries(staging / "blocks"):
+        if BLOCKS.fullmatch(folder.name):
+            remove_files(folder, BLOCK)
 
 
 def last_touched(upload: Upload) -> float:
@@ -189,7 +202,7 @@ def _remove(path: Path) -> None:
 
     What is in `put-…` and `trash-…` came from clients: their names alone tell them.
     """
-    if _UPLOAD.fullmatch(path.name):
+    if UPLOAD.fullmatch(path.name):
         remove_files(path, _OF_UPLOAD)
     elif _LEFT.fullmatch(path.name) and is_folder(path):
         shutil.rmtree(path, ignore_errors=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import ipaddress
 import json
 import logging
 import time
@@ -17,7 +18,6 @@ from typing import Any
 
 from aiohttp import web
 
-from lakemirror.delta.log import Metadata
 from lakemirror.errors import LakemirrorError
 from lakemirror.readers.unity_columns import columns_of
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
@@ -39,6 +39,7 @@ from lakemirror.service.sharing.shared_tables import (
 from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.under_way import UnderWay
+from lakemirror.storage.place import local_path
 
 log = logging.getLogger("lakemirror")
 
@@ -69,6 +70,7 @@ class Unity:
     base_url: Callable[[web.BaseRequest], str]
     paging: Paging
     limits: Limits
+    file_locations: bool = False
     _workers: Workers = field(default_factory=Workers)
     _snapshots: Snapshots = field(default_factory=Snapshots)
 
@@ -150,7 +152,7 @@ class Unity:
         for table in tables:
             if table_id.startswith(_place_mark(table)):
                 with contextlib.suppress(Refused, LakemirrorError):  # just dropped, or its log cannot be read
-                    if _table_id(table, self._snapshots.newest(table).metadata) == table_id:
+                    if _table_id(table, self._snapshots.newest(table).metadata.id) == table_id:
                         return table
         raise Refused(404, "TableNotFound", f"There is no table {table_id[:256]} that you may read.")
 
@@ -183,24 +185,29 @@ class Unity:
             return {}
         except LakemirrorError as error:
             log.error("%s", error)
-            return {**self._names(request, table), "comment": "The Delta log of this table cannot be read."}
+            unread = {"table_id": _table_id(table, ""), "comment": "The Delta log of this table cannot be read."}
+            return {**self._names(request, table), **unread}
 
     def _row(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
         """A table. Refused 404 for one that has just been dropped; LakemirrorError where its log cannot be read."""
         metadata = self._snapshots.newest(table).metadata
         columns = columns_of(metadata.schema, metadata.partition_columns)
-        more = {"columns": columns, "table_id": _table_id(table, metadata), "properties": metadata.configuration}
+        more = {"columns": columns, "table_id": _table_id(table, metadata.id), "properties": metadata.configuration}
         return {**self._names(request, table), **more}
 
     def _names(self, request: web.BaseRequest, table: SharedTable) -> dict[str, Any]:
-        host = self.base_url(request).partition("://")[2]
-        workspace, *inner = _place_of(table)
-        place = f"abfss://{workspace}@{host}/{'/'.join(inner)}"
         return {
             "name": table.name, "catalog_name": table.share, "schema_name": _schema_of(table),
             "full_name": _full_name(table), "table_type": "EXTERNAL", "data_source_format": "DELTA",
-            "storage_location": place,
+            "storage_location": self._location(request, table),
         }  # fmt: skip
+
+    def _location(self, request: web.BaseRequest, table: SharedTable) -> str:
+        folder = local_path(table.folder)
+        if self.file_locations and folder is not None and _is_of_this_machine(request):
+            return folder.as_uri()
+        workspace, *inner = _place_of(table)
+        return f"abfss://{workspace}@{self.base_url(request).partition('://')[2]}/{'/'.join(inner)}"
 
     def _listed(self, asked: _Asked, name: str, items: list[dict[str, str]]) -> web.Response:
         shown, token = self._cut(asked, items, lambda each: [each["name"]])
@@ -250,9 +257,9 @@ def _catalog(workspace: WorkspaceEntry) -> dict[str, str]:
     return {"name": workspace.name, "id": workspace.id}
 
 
-def _table_id(table: SharedTable, metadata: Metadata) -> str:
+def _table_id(table: SharedTable, log_id: str) -> str:
     """Of the table's place and its Delta log: a table that was made again, and a copy, have others."""
-    whole = str(uuid.uuid5(uuid.UUID(table.database.id), f"{table.path}/{metadata.id}"))
+    whole = str(uuid.uuid5(uuid.UUID(table.database.id), f"{table.path}/{log_id}"))
     return _place_mark(table) + whole[13:]
 
 
@@ -266,6 +273,14 @@ def _place_of(table: SharedTable) -> tuple[str, str, str]:
     """Ids of its workspace and database, and its path."""
     workspace = table.database.workspace
     return workspace.id if workspace else "", table.database.id, table.path
+
+
+def _is_of_this_machine(request: web.BaseRequest) -> bool:
+    """True if the client reached this machine from its own address, and no proxy says that it asks for another."""
+    if request.transport is None or {"Forwarded", "X-Forwarded-For"} & request.headers.keys():
+        return False
+    here, there = (request.transport.get_extra_info(name) for name in ("sockname", "peername"))
+    return bool(here and there) and (ipaddress.ip_address(there[0]).is_loopback or here[0] == there[0])
 
 
 def _named_in(body: bytes) -> tuple[str, str]:

@@ -35,7 +35,7 @@ class CollectedRows:
         self.nbytes = 0
 
     def begin(self) -> None:
-        """A transaction begins: the places of events in it are counted anew."""
+        """A transaction begins: the places of events in it are counted from 0."""
         self._orders.clear()
 
     def add(self, table: MappedTable, op: str, transaction: str, position: int, body: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.change_folding import UNSENT
 from lakemirror.publisher.capture.debezium import HEAP, DebeziumStream, Group
+from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 from lakemirror.publisher.capture.source_interface import Step
@@ -171,6 +172,7 @@ class ChangeLog:
             "publication.name": self._slot,
             "publication.autocreate.mode": "disabled",
             "skipped.operations": "none",
+            "sourceinfo.struct.maker": LEAN_SOURCE,
             "unavailable.value.placeholder": UNSENT,
             "heartbeat.interval.ms": str(int(HEARTBEAT * 1000)),
             "message.prefix.include.list": _PREFIX,

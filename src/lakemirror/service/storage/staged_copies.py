@@ -1,0 +1,129 @@
+"""What is staged of one database, in the store too: another machine goes on with the uploads of one that is gone.
+
+    create ─▶ up-<id>/journal   append ─▶ up-<id>/part-<order><position>   block ─▶ blocks/<path>/<id>   ─▶ answer
+
+Published or given up, they are deleted before the answer. Without a place in a store nothing is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lakemirror.service.storage.uploads import BLOCK, BLOCKS, DATA, JOURNAL, UPLOAD, Part, Upload, forget_staged
+from lakemirror.storage import Place
+from lakemirror.storage.durable import put_over, put_table
+from lakemirror.storage.place import files_below, storage_of
+from lakemirror.storage.served_files import now_ns
+
+_PART = re.compile("part-[0-9a-f]{16}([0-9a-f]{16})")
+_COPY = re.compile(f"{UPLOAD.pattern}/({JOURNAL}|{_PART.pattern})|blocks/{BLOCKS.pattern}/{BLOCK.pattern}")
+_PIECE = 4 << 20
+
+
+class StagedCopies:
+    """The copies of one staging folder. Safe for threads. Errors: LakemirrorError; then the request is not answered."""
+
+    def __init__(self, place: Place | None, staging: Path) -> None:
+        self._place, self._staging = place, staging
+        self._doomed: deque[str] = deque()
+
+    def keep(self, upload: Upload, part: Part | None = None) -> None:
+        """Puts what another machine needs to go on with an upload: that it is there, and a part that is written."""
+        if self._place is None:
+            return
+        folder = upload.folder
+        with suppress(FileNotFoundError):  # discarded meanwhile
+            if not upload.is_copied:
+                with (folder / JOURNAL).open("rb") as journal:
+                    put_over(self._place / folder.name / JOURNAL, journal.readline(), durable=True)
+                upload.is_copied = True
+            if part is not None and part.length:
+                name = f"{folder.name}/part-{now_ns():016x}{part.position:016x}"
+                self._put(name, folder / part.file, part.position if part.file == DATA else 0, part.length)
+
+    def keep_block(self, block: Path) -> None:
+        """Puts a block."""
+        if self._place is not None:
+            with suppress(FileNotFoundError):  # dropped meanwhile
+                self._put(str(block.relative_to(self._staging)), block, 0, block.stat().st_size)
+
+    def forget(self, folder: Path) -> None:
+        """Has the copies of an upload, or of a path's blocks, deleted by the next `settle`. Sends no request."""
+        if self._place is not None:
+            self._doomed.append(str(folder.relative_to(self._staging)))
+
+    def settle(self) -> None:
+        """Deletes what is to be forgotten. Call it without a lock, before the answer."""
+        while self._doomed:
+            with suppress(IndexError):  # another thread has it
+                name = self._doomed.popleft()
+                try:
+                    storage_of(self._place or self._staging).delete(name)
+                except BaseException:
+                    self._doomed.append(name)
+                    raise
+
+    def restore(self) -> None:
+        """Makes the staging folder what the copies are. Call it before anything is staged."""
+        if self._place is None:
+            return
+        forget_staged(self._staging)
+        parts: dict[Path, list[Part]] = {}
+        for path, _ in files_below(self._place, lambda _: True):
+            if not _COPY.fullmatch(path):
+                continue
+            target = self._staging / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with (self._place / path).open("rb") as source, target.open("wb") as file:
+                shutil.copyfileobj(source, file, _PIECE)
+                length = file.tell()
+            if found := _PART.fullmatch(target.name):
+                parts.setdefault(target.parent, []).append(Part(int(found[1], 16), length, target.name))
+            elif target.name == JOURNAL:
+                parts.setdefault(target.parent, [])
+        for folder, those in parts.items():
+            with suppress(FileNotFoundError):  # parts that came behind the end of their upload
+                _write_journal(folder, sorted(those, key=lambda part: part.file))
+
+    def remove_old(self, before: float) -> None:
+        """Deletes the copies of uploads and blocks to which nothing has come since a time (Unix seconds)."""
+        if self._place is None:
+            return
+        newest: dict[str, float] = {}
+        for path, modified in files_below(self._place, lambda _: True):
+            if _COPY.fullmatch(path):
+                folder = path.rpartition("/")[0]
+                newest[folder] = max(modified, newest.get(folder, 0.0))
+        for folder, modified in newest.items():
+            if modified < before:
+                storage_of(self._place).delete(folder)
+
+    def _put(self, name: str, source: Path, offset: int, length: int) -> None:
+        assert self._place is not None
+
+        def write(sink: Any) -> None:
+            at = offset
+            while at < offset + length:
+                data = os.pread(file.fileno(), min(_PIECE, offset + length - at), at)
+                if not data:
+                    raise EOFError(f"{source} ends at byte {at}")
+                at += sink.write(data)
+
+        with source.open("rb") as file:
+            put_table(self._place / name, write, durable=True)
+
+
+def _write_journal(folder: Path, parts: list[Part]) -> None:
+    """Of what is there the first line alone counts: what came after it is said by the parts."""
+    with (folder / JOURNAL).open(encoding="utf-8") as journal:
+        first = journal.readline()
+    lines = [json.dumps([part.position, part.length, part.file]) + "\n" for part in parts]
+    (folder / DATA).touch()
+    (folder / JOURNAL).write_text("".join([first, *lines]), encoding="utf-8")
