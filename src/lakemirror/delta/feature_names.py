@@ -71,9 +71,7 @@ def pure(features: Iterable[str], without: Iterable[str] = ()) -> Protocol | Non
     if not wanted <= LEGACY.keys():
         return None
     banned = frozenset(without)
-    fitting = [
-        (r, w) for r, w in _PAIRS if w != 5 or r == 2 if wanted <= implied(r, w) and not implied(r, w) & banned
-    ]
+    fitting = [(r, w) for r, w in _PAIRS if w != 5 or r == 2 if wanted <= implied(r, w) and not implied(r, w) & banned]
     return Protocol(*min(fitting, key=lambda pair: (pair[0], pair[1]))) if fitting else None
 
 
