@@ -159,15 +159,19 @@ def _timed(apply: Callable[[Path], None], file: Path) -> tuple[float, float]:
 
 
 def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:
-    from benchmarks.peers.lakemirror import wait_for_key_index
     from lakemirror import MirroredDatabase
+    from lakemirror.engines.engine import key_index
+    from lakemirror.settings.settings import Settings
 
     folder = given.folder / "db"
     inbox = folder / "Files/LandingZone/t"
     inbox.mkdir(parents=True)
     options = {"keyColumns": ["id"], "lakemirror": MODES[given.child]}
     (inbox / "_metadata.json").write_text(json.dumps(options))
-    mirror = MirroredDatabase(folder, engine=given.engine, cache_dir=str(given.folder / "db/cache"))
+    cache = str(given.folder / "db/cache")
+    mirror = MirroredDatabase(folder, engine=given.engine, cache_dir=cache)
+    index = key_index(Settings(cache_dir=cache).with_environment())
+    assert index is not None
     numbers = iter(range(1, 1 << 30))
 
     def apply(file: Path) -> None:
@@ -177,7 +181,7 @@ def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Call
         result = mirror.sync()
         if result.failed:
             raise next(iter(result.failed.values()))
-        wait_for_key_index()
+        index.wait()
 
     def rows() -> dict[str, int]:
         found = sorted(path.parent for path in (folder / "Tables").glob("*/_delta_log"))

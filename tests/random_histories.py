@@ -171,9 +171,10 @@ def _with_rows_for_partial_ones(story: Story) -> tuple[ChangeFile, ...]:
     return tuple(files)
 
 
-def play(story: Story, *, spark: Any = None, builds: bool = False, **settings: Any) -> None:
+def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bool = False, **settings: Any) -> None:
     """Publishes the story, with passes in between, and compares every table with the model, and by `verify`. `builds`:
-    the history tables are made again from their files, and compared once more."""
+    the history tables are made again from their files, and compared once more. `own_cache`: in a cache
+    folder of its own."""
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
         database = place / "db"
@@ -186,6 +187,7 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, **settings: A
             _publish(table, story, file)
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
+                given |= {"cache_dir": str(place / "cache")} if own_cache else {}
                 result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
                 for error in result.failed.values():
                     raise error

@@ -88,6 +88,7 @@ STORAGE_NAMES = (
 
 INDEX_NAMES: dict[str, str] = {
     "index.before-rename": "The key index of a data file is written under a temporary name.",
+    "rows.before-rename": "A copy of the rows of a data file is written under a temporary name.",
     "index.before-drop": "A key index is about to be removed: it is damaged, or there is no room for it.",
 }
 """The places of the key index, which a thread beside the applies reaches."""

@@ -27,8 +27,9 @@ from tests.unit.engines.test_key_index import (
 from lakemirror import failpoints
 from lakemirror.engines.row_work import Target
 from lakemirror.keys.key_index import KeyIndex
+from lakemirror.landing_zone.reserved_columns import DELETED
 
-BEFORE_RENAME, BEFORE_DROP = failpoints.INDEX_NAMES
+BEFORE_RENAME, BEFORE_COPY, BEFORE_DROP = failpoints.INDEX_NAMES
 
 
 SCRIPT = """
@@ -76,7 +77,8 @@ def add_of(place: Path) -> tuple[Target, dict[str, Any], pa.Table]:
     """The table of `with_table`, for another process."""
     keys = pq.ParquetFile(place / "t/a.parquet").read()
     add = {"path": "a.parquet", "size": 0, "stats": json.dumps({"numRecords": keys.num_rows})}
-    return target_of(place / "t", {"k": keys.schema[0].type}, ("k",)), add, keys
+    kinds = {field.name: field.type for field in keys.schema}
+    return target_of(place / "t", kinds, (keys.schema.names[0],)), add, keys
 
 
 def in_a_process(place: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
@@ -160,3 +162,33 @@ def test_a_kill_before_an_index_is_dropped_leaves_one_that_is_not_believed(tmp_p
     assert in_a_process(tmp_path, BEFORE_DROP).returncode == -9
     assert foreign.exists() and path.exists()
     assert in_a_process(tmp_path).stdout == "[5]\n" and not foreign.exists()
+
+
+COPIES = """
+import sys
+from pathlib import Path
+import numpy as np
+from tests.crash.test_index_kills import add_of
+from lakemirror.keys import row_copies
+from lakemirror.keys.key_index import KeyIndex
+row_copies.FEWEST_ROWS = 1
+target, add, keys = add_of(Path(sys.argv[1]))
+index = KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
+for _ in range(2):
+    index.rows.open([add], target)
+    copied = row_copies.copied_rows(add, target, np.array([5]), target.columns)
+    print(copied and copied["v"][0].as_py(), flush=True)
+    index.wait()
+"""
+
+
+def test_a_kill_before_the_rename_leaves_no_copy_of_rows(tmp_path: Path) -> None:
+    rows = pa.table({"v": [f"v{number}" for number in range(100)], DELETED: [False] * 100})
+    with_table(tmp_path, rows)
+    for failpoint, status, said in ((BEFORE_COPY, -9, "None\n"), ("", 0, "None\nv5\n"), ("", 0, "v5\nv5\n")):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LAKEMIRROR_FAILPOINT": failpoint}
+        ran = preloaded.run(
+            [sys.executable, "-c", COPIES, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, ran.stdout) == (status, said), ran.stderr
+        assert bool(list((tmp_path / "keys").glob("*/*.rows"))) is not bool(failpoint)

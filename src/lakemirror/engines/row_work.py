@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, DELETED, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.storage import Entry
@@ -114,6 +114,11 @@ class Target:
     def sources(self) -> Target:
         """The table with the columns that change files may have, without those that lakemirror adds (history.md)."""
         return replace(self, columns=tuple(each for each in self.columns if each.name not in ADDED_COLUMNS))
+
+    @cached_property
+    def reads_old_rows(self) -> bool:
+        """True if applies read the table's old rows: it is a table of versions, or has soft deletes."""
+        return not {START_AT, DELETED}.isdisjoint(column.name for column in self.columns)
 
     @property
     def whole(self) -> Target:

@@ -1,6 +1,6 @@
-"""The folder of the key index: one file for each data file, bounded in bytes.
+"""The folder of the key index and of copies of rows: files for each data file, bounded in bytes.
 
-    identity of a data file ─▶ <folder>/<table>/<digest>.keys          make_room: what is deleted when it is full
+    identity of a data file ─▶ <folder>/<table>/<digest>.keys, .rows   make_room: what is deleted when it is full
 
 Several engines may share the folder.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from lakemirror import failpoints
 from lakemirror.engines.kernels.data_rows import DataFile
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.keys import look_up
+from lakemirror.keys import look_up, row_file
 from lakemirror.keys.key_file import identity_of
 from lakemirror.keys.key_format import FAMILY, Damaged
 from lakemirror.storage.own_files import begins_with, entries, is_own_file, remove_own_file, remove_work_folder
@@ -38,8 +38,9 @@ BUILDING = ".building-"
 
 _LEFT_BEHIND = 3600.0  # seconds after which what a killed process was building is removed
 _TABLE = re.compile("[0-9a-f]{32}")
-_INDEX = re.compile(r"[0-9a-f]{32}\.keys")
-_BEGINS = begins_with(FAMILY)
+_INDEX = re.compile(r"[0-9a-f]{32}\.(keys|rows)")
+_BEGINS = begins_with(FAMILY, row_file.FAMILY)
+_COPY = ".rows"
 
 
 class IndexFolder:
@@ -58,6 +59,10 @@ class IndexFolder:
         """The path of the index of the data file with this identity."""
         return index_in(self.of(target), identity)
 
+    def copy(self, place: str, target: Target) -> Path:
+        """The path of the copy of the rows of the data file at this place."""
+        return self.of(target) / f"{_digest(place)}{_COPY}"
+
     @cached_property
     def seed(self) -> int:
         """The random number kept in this folder; a new one for this process if the folder's cannot be read."""
@@ -70,11 +75,12 @@ class IndexFolder:
             seed = held if len(held) == len(seed) else seed
         return int.from_bytes(seed, "little")
 
-    def make_room(self, size: int) -> bool:
-        """Deletes indexes whose data file is gone, then those whose last use is longest ago, until `size` bytes fit.
+    def make_room(self, size: int, *, of_rows: bool = False) -> bool:
+        """Deletes files whose data file is gone, then those whose last use is longest ago, until `size` bytes fit.
 
         Also what a killed process was building. Anything else in the folder is left alone, and does not count.
-        Returns False if that is not enough: an index that was used within the last hour is not deleted.
+        Returns False if that is not enough: what was used within the last hour is not deleted. An index comes before
+        all copies of rows. `of_rows`: for a copy, which takes the place of copies alone; these have half of the bytes.
         """
         now, held, total = time.time(), [], size
         is_to_sweep = time.monotonic() - self._swept >= _LEFT_BEHIND
@@ -83,31 +89,34 @@ class IndexFolder:
             if is_index(path):
                 with contextlib.suppress(OSError):
                     stat = path.stat()
-                    held.append((stat.st_mtime, stat.st_size, path))
+                    held.append((path.suffix != _COPY, stat.st_mtime, stat.st_size, path))
                     total += stat.st_size
-        held.sort()
-        if is_to_sweep or total > self.most_bytes:
+        held.sort()  # copies first
+        over = max(total - self.most_bytes, _of_copies(held) + size - self.most_bytes // 2 if of_rows else 0)
+        if is_to_sweep or over > 0:
             self._swept = time.monotonic()
             kept = []
-            for when, bytes, path in held:
-                if _is_orphan(path):
-                    self.drop(path)
-                    total -= bytes
+            for each in held:
+                if _is_orphan(each[3]):
+                    self.drop(each[3])
+                    over -= each[2]
                 else:
-                    kept.append((when, bytes, path))
+                    kept.append(each)
             held = kept
-        for when, bytes, path in held:
-            if total <= self.most_bytes or now - when < USED_LATELY:
+        for is_keys, when, bytes, path in held:
+            if over <= 0:
                 break
+            if (of_rows and is_keys) or (of_rows == (not is_keys) and now - when < USED_LATELY):
+                continue
             self.drop(path)
-            total -= bytes
-        return total <= self.most_bytes
+            over -= bytes
+        return over <= 0
 
     def drop(self, path: Path) -> None:
-        """Deletes one index, also its summary in memory. A file that is no index stays."""
+        """Deletes one file, also an index's summary in memory. A file that is neither index nor copy stays."""
         failpoints.reach("index.before-drop")
         look_up.LATELY_READ.drop(name_of(path))
-        remove_own_file(path, _INDEX, _BEGINS)
+        remove_index(path)
 
     def _entries(self) -> list[Path]:
         """What is in the folders of tables."""
@@ -130,8 +139,13 @@ def key_columns_text(target: Target) -> str:
 
 
 def is_index(path: Path) -> bool:
-    """True for a file that has the name and the first bytes of an index; it may be damaged."""
+    """True for a file that has the name and the first bytes of an index or a copy; it may be damaged."""
     return is_own_file(path, _INDEX, _BEGINS)
+
+
+def remove_index(path: Path) -> None:
+    """Deletes an index or a copy of rows; anything else stays."""
+    remove_own_file(path, _INDEX, _BEGINS)
 
 
 def name_of(path: Path) -> Hashable:
@@ -158,12 +172,17 @@ def _identity(path: str, size: int, modified: int, columns: str, constants: tupl
 def _is_orphan(path: Path) -> bool:
     """True if the index's data file does not exist any more, or the index does not name it."""
     try:
-        data_file = local_path(str(json.loads(identity_of(path))[0]))
+        identity = row_file.identity_of(path) if path.suffix == _COPY else identity_of(path)
+        data_file = local_path(str(json.loads(identity)[0]))
         return data_file is not None and not data_file.exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:
         return False
+
+
+def _of_copies(held: list[tuple[bool, float, int, Path]]) -> int:
+    return sum(bytes for is_keys, _, bytes, _ in held if not is_keys)
 
 
 def _digest(text: str) -> str:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +47,7 @@ from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
 from lakemirror.keys.key_values import comparable, key_codes
 from lakemirror.keys.look_up import Runs
+from lakemirror.keys.row_copies import RowCopies
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
 from lakemirror.storage.own_files import work_folder
@@ -76,13 +78,14 @@ class KeyIndex:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = IndexFolder(folder, most_bytes)
         self._lock = threading.Lock()
-        self._wanted: OrderedDict[str, tuple[Action, Target]] = OrderedDict()
+        self._wanted: OrderedDict[str, Callable[[], bool]] = OrderedDict()
         self._not_worth_it: OrderedDict[str, None] = OrderedDict()
         self._builder: threading.Thread | None = None
         self._applies = 0
         self._not_before = 0.0
         self._saying = threading.Lock()
         self._warned = False
+        self.rows = RowCopies(self._folder, self._request, self._yield_to_applies)
 
     @staticmethod
     def shared(folder: Path, most_bytes: int) -> KeyIndex:
@@ -116,8 +119,7 @@ class KeyIndex:
 
     def is_asked(self, add: Action, keys: int) -> bool:
         """True if an index of the data file finds so many keys faster than reading all its keys does."""
-        rows = record_count(add)
-        return rows is not None and rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
+        return (rows := record_count(add) or 0) >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
     def _indexed(self, adds: Iterable[tuple[int, Action]], target: Target) -> Iterator[_Searched]:
         """The data files that have an index. `adds`: with the places of their rows in the result."""
@@ -172,10 +174,14 @@ class KeyIndex:
             name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
         except OSError:
             return
+        self._request(name, partial(self.build, add, target))
+
+    def _request(self, name: str, build: Callable[[], bool]) -> None:
+        """Has a thread build what this path names, unless it was not worth it."""
         with self._lock:
             if name in self._not_worth_it or name in self._wanted or time.monotonic() < self._not_before:
                 return
-            self._wanted[name] = (add, target)
+            self._wanted[name] = build
             if self._builder is None:
                 self._builder = threading.Thread(target=self._build_wanted, name="key-index")
                 self._builder.start()
@@ -218,12 +224,7 @@ class KeyIndex:
         path = self._folder.index(identity, target)
         with opened(DataFile.of(add, target)) as parquet:
             rows = parquet.metadata.num_rows
-            counted = record_count(add)
-            if (
-                (counted is not None and counted != rows)
-                or not 0 < rows < MOST_ROWS
-                or self._rises(parquet, add, target)
-            ):
+            if record_count(add) not in (None, rows) or not 0 < rows < MOST_ROWS or self._rises(parquet, add, target):
                 self._remember_not_worth_it(path)
                 return False
             first = next(_keys(parquet, add, target))
@@ -292,19 +293,19 @@ class KeyIndex:
                 if is_over:
                     self._builder = None
                     return
-                name, (add, target) = self._wanted.popitem(last=False)
+                name, build = self._wanted.popitem(last=False)
             try:
                 self._yield_to_applies()
                 if time.monotonic() >= self._not_before and not Path(name).exists():
-                    self.build(add, target)
+                    build()
             except _Ended:
                 pass
             except FileNotFoundError:
-                log.debug("no key index for %s: the file does not exist any more", add["path"])
+                log.debug("%s is not built: the data file does not exist any more", name)
             except OSError as error:
                 self._failed(error)
             except Exception as error:  # the apply that reads the data file reports what is wrong with it
-                log.debug("no key index for %s: %s", add["path"], error)
+                log.debug("%s is not built: %s", name, error)
                 self._remember_not_worth_it(Path(name))
 
     def _failed(self, error: OSError) -> None:
@@ -379,9 +380,8 @@ def is_large(rows: int | None) -> bool:
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
     """The keys of a data file, in the order of its rows."""
-    columns = target.keys
     for group in look_up.row_groups(add, target, None, parquet.metadata):
-        yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
+        yield from rows_of(parquet, group, target.keys, at_once=_ROWS_AT_ONCE)
 
 
 def _verified(found: np.ndarray, add: Action, target: Target, wanted: WantedKeys) -> np.ndarray:

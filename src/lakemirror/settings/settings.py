@@ -188,7 +188,7 @@ class ProcessSettings:  # 14 fields: a field is the one place where a setting is
     )
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
     key_index_bytes: int = _setting(
-        4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
+        4 * 1024**3, "Bytes that the key index and copies of old rows may take; files beyond it are read by each apply."
     )
     store_cache_bytes: int = _setting(
         256 * 1024**2,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.random_histories import SEQUENCE_KINDS, play, stories
 from tests.rounds import rounds
+
+from lakemirror.keys import row_copies
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.look_up import LATELY_READ
+from lakemirror.keys.row_copies import RowCopies
+from lakemirror.keys.row_file import RowFile
 
 VERSIONS = {"mode": "scd2", "track": ["v"]}
 SLOW: dict[str, Any] = {
@@ -76,6 +86,65 @@ def test_versions_by_a_sequence(case: tuple[str, str, Any], partial: bool, data:
 def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], data: Any) -> None:
     deletes, sequence, history = case
     play(data.draw(stories(deletes, sequence, history, again=True)))
+
+
+def spoil(chance: random.Random, files: list[Path]) -> None:
+    """Something bad to one of the copies, or nothing."""
+    if not files or chance.random() < 0.5:
+        return
+    path, other = chance.choice(files), chance.choice(files)
+    content = bytearray(path.read_bytes())
+    what = chance.choice(["damage", "cut", "remove", "replace", "empty"])
+    place = chance.choice([chance.randrange(600), chance.randrange(len(content) + 1), max(0, len(content) - 9)])
+    if what == "remove":
+        path.unlink()
+    elif what == "replace":
+        path.write_bytes(other.read_bytes())
+    else:
+        cut = bytes(len(content)) if what == "empty" else content[:place]
+        rest = bytes([content[place] ^ 64]) + content[place + 1 :] if place < len(content) else b""
+        path.write_bytes(cut + rest if what == "damage" else cut)
+
+
+@pytest.mark.parametrize("case", cases([("soft", "", "scd2"), ("soft", "number", VERSIONS)], MORE_ORDERED), ids=named)
+def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file has a copy at once; copies are missing, damaged, exchanged, before and after they are opened."""
+    deletes, sequence, history = case
+    rows_read: list[int] = []
+    open_copies, chosen = RowCopies.open, RowFile.chosen
+    chance: list[random.Random] = []
+
+    def at_once(index: KeyIndex, name: str, build: Any) -> None:
+        with contextlib.suppress(ValueError):  # as the thread does
+            build()
+
+    def opened(copies: RowCopies, adds: Any, target: Any) -> None:
+        for _ in range(2):
+            open_copies(copies, adds, target)
+            with contextlib.suppress(FileNotFoundError):  # the other target has replaced it
+                spoil(chance[-1], sorted(copies._folder.path.glob("*/*.rows")))
+
+    def counted(file: RowFile, numbers: Any, columns: Any) -> Any:
+        rows = chosen(file, numbers, columns)
+        rows_read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(row_copies, "_WIDEST", 1 << 20)
+    monkeypatch.setattr(KeyIndex, "_request", at_once)
+    monkeypatch.setattr(RowCopies, "open", opened)
+    monkeypatch.setattr(RowFile, "chosen", counted)
+
+    @settings(max_examples=rounds(12, 150), **SLOW)
+    @given(data=st.data())
+    def compare(data: Any) -> None:
+        chance.append(random.Random(data.draw(st.integers(0, 1 << 30))))
+        story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
+        play(replace(story, passes=frozenset(range(len(story.files)))), own_cache=True)
+        LATELY_READ.clear()
+
+    compare()
+    assert sum(rows_read)
 
 
 @pytest.mark.full

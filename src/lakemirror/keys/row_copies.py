@@ -1,0 +1,169 @@
+"""Copies of old rows in the cache folder, for tables whose applies read them: versions and soft deletes.
+
+    look-up ─▶ rows in a large data file ─▶ its copy is open: `copied_rows` reads them
+                                         └▶ none: its pages are read, and a thread makes the copy (`KeyIndex`)
+
+A copy has the rows that a data file has, for files that may have open versions or living rows. One that is damaged,
+incomplete or of another file is deleted, and the data file is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror import failpoints
+from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.engines.kernels.data_rows import DataFile, opened, place_of, rows_of
+from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.keys.index_folder import BUILDING, USED_LATELY, IndexFolder, data_file_identity, is_index, remove_index
+from lakemirror.keys.key_file import Replaced
+from lakemirror.keys.key_format import Damaged
+from lakemirror.keys.look_up import LATELY_READ, row_groups, version_of
+from lakemirror.keys.row_file import RowFile, can_hold
+from lakemirror.keys.write_row_file import write_row_file
+from lakemirror.landing_zone.reserved_columns import END_AT
+from lakemirror.storage.own_files import work_folder
+
+log = logging.getLogger("lakemirror")
+
+FEWEST_ROWS = 64 * 1024
+"""A data file with fewer rows is read quickly."""
+
+_WIDEST = 512  # bytes of a row, decoded, on average: pages have few of those that are wider
+_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for a copy
+_ROWS_AT_ONCE = 64 * 1024
+Request: TypeAlias = Callable[[str, Callable[[], bool]], None]
+
+
+class RowCopies:
+    """The copies in a cache folder. `request`: has something built soon, by the path of what it makes. `pause`: is
+    called while a copy is made."""
+
+    def __init__(self, folder: IndexFolder, request: Request, pause: Callable[[], None]) -> None:
+        self._folder = folder
+        self._request = request
+        self._pause = pause
+        self._not_before = 0.0
+
+    def open(self, adds: Sequence[Action], target: Target) -> None:
+        """Opens the copies of these data files for `copied_rows`; requests those that are missing."""
+        for add in adds:
+            if (record_count(add) or 0) >= FEWEST_ROWS and not _is_closed(add, target):
+                self._open(add, target)
+
+    def build(self, add: Action, target: Target) -> bool:
+        """Makes the copy of a data file. False if there is no room. ValueError if it is not worth it; errors as of
+        `KeyIndex.build`."""
+        path, columns = self._path(add, target), _columns(target)
+        identity = data_file_identity(add, target, _ROWS)
+        with opened(DataFile.of(add, target)) as parquet:
+            rows, groups = parquet.metadata.num_rows, range(parquet.metadata.num_row_groups)
+            size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
+            if record_count(add) != rows or rows >= 1 << 32 or size > _WIDEST * rows or not can_hold(columns):
+                raise ValueError("its rows cannot be copied, or that is not worth it")
+            if time.monotonic() < self._not_before or not self._has_room(add.get("size") or 0):
+                return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with work_folder(path.parent, BUILDING) as place:
+                built = place / path.name
+                write_row_file(built, identity, rows, columns, self._parts(parquet, add, target), _bounds(add, columns))
+                if not self._has_room(built.stat().st_size):
+                    return False
+                failpoints.reach("rows.before-rename")
+                if data_file_identity(add, target, _ROWS) != identity:
+                    raise ValueError("the data file changed while it was copied")
+                if path.exists() and not is_index(path):
+                    raise ValueError(f"{path} is no copy of rows, and stays")
+                built.replace(path)
+        return True
+
+    def _open(self, add: Action, target: Target) -> None:
+        name, path = _name_of(add, target), self._path(add, target)
+        try:
+            identity, file = data_file_identity(add, target, _ROWS), LATELY_READ.get(name)
+            if not isinstance(file, RowFile) or file.identity != identity or not file.has(_columns(target)):
+                LATELY_READ.drop(name)
+                file = RowFile(path)
+                if file.identity != identity or file.rows != record_count(add) or not file.has(_columns(target)):
+                    raise Damaged(f"{path.name} is the copy of another file, or has other columns")
+                LATELY_READ.put(name, file)
+            if time.time() - file.touched > USED_LATELY / 2:
+                os.utime(path)
+                file.touched = time.time()
+        except Damaged as error:
+            log.info("a copy of rows is made again: %s", error)
+            self._folder.drop(path)
+            self._request(str(path), partial(self.build, add, target))
+        except FileNotFoundError:
+            self._request(str(path), partial(self.build, add, target))
+        except OSError as error:
+            log.info("a copy of rows is not used: %s", error)
+
+    def _path(self, add: Action, target: Target) -> Path:
+        return self._folder.copy(place_of(target.path, add["path"]), target)
+
+    def _has_room(self, size: int) -> bool:
+        has_room = self._folder.make_room(size, of_rows=True)
+        self._not_before = self._not_before if has_room else time.monotonic() + _AFTER_FAILURE
+        return has_room
+
+    def _parts(self, parquet: Any, add: Action, target: Target) -> Iterator[pa.Table]:
+        for group in row_groups(add, target, None, parquet.metadata):
+            for table in rows_of(parquet, group, _columns(target), at_once=_ROWS_AT_ONCE):
+                self._pause()
+                yield table
+
+
+def copied_rows(add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]) -> pa.Table | None:
+    """The rows of a data file with these numbers (ascending), in these columns, from its copy; None without one."""
+    name = _name_of(add, target)
+    file = LATELY_READ.get(name)
+    if not isinstance(file, RowFile) or not file.has(columns):
+        return None
+    try:
+        return file.chosen(numbers, columns)
+    except (Damaged, OSError, Replaced) as error:
+        LATELY_READ.drop(name)
+        log.info("a copy of rows is not used: %s", error)
+        if isinstance(error, Damaged):
+            remove_index(file.path)
+        return None
+
+
+_ROWS = "rows"
+
+
+def _name_of(add: Action, target: Target) -> tuple[object, ...]:
+    return _ROWS, place_of(target.path, add["path"]), version_of(add)
+
+
+def _columns(target: Target) -> list[TargetColumn]:
+    return [column for column in target.columns if column.stored]
+
+
+def _is_closed(add: Action, target: Target) -> bool:
+    """True if the statistics say that all versions of a file have an end: applies seldom read these."""
+    ends = next((column.physical_name for column in target.columns if column.name == END_AT), None)
+    nulls = parse_statistics(add).get("nullCount")
+    return ends is not None and isinstance(nulls, dict) and nulls.get(ends) == 0
+
+
+def _bounds(add: Action, columns: Sequence[TargetColumn]) -> dict[str, tuple[int, int]]:
+    """The least and the largest value of columns of whole numbers, as the log has them."""
+    low, high = (parse_statistics(add).get(name) for name in ("minValues", "maxValues"))
+    found = {}
+    if isinstance(low, dict) and isinstance(high, dict):
+        for column in columns:
+            least, most = low.get(column.physical_name), high.get(column.physical_name)
+            if type(least) is int and type(most) is int and least <= most:
+                found[column.name] = least, most
+    return found
