@@ -381,6 +381,7 @@ def test_what_was_staged_on_a_disk_gives_way_to_the_copies(machines: Machines, t
     keep_block(first, f"{TABLE}/2.parquet", "MQ==", block, Conditions())
     (first.staging / "notes.txt").write_text("somebody's")
     flush(machines.next(), FILE, 3, Conditions(), None)
+    (machines.folder / FILE).write_bytes(b"later")
     again = machines.next(1)
     assert again.staging == first.staging and again.uploads == {}
     assert not list(again.staging.glob("up-*")) and (again.staging / "notes.txt").exists()
