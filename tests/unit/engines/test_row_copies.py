@@ -146,6 +146,21 @@ def test_a_file_that_is_replaced_while_it_is_open_is_not_read(tmp_path: Path) ->
         file.chosen(np.arange(3), columns)
 
 
+def test_rows_of_another_copy_are_not_believed(tmp_path: Path) -> None:
+    """Its bytes are in the open file: the inode of a file that was removed is used again."""
+    columns = columns_of(("int", "string"))
+    rows = rows_of(columns, 20)
+    file = written(tmp_path / "x", columns, rows, 64)
+    for identity, other in (("other", rows), ("it", rows)):
+        write_row_file(tmp_path / "y", identity, 20, columns, [other], {})
+        (tmp_path / "x").write_bytes((tmp_path / "y").read_bytes().ljust(file._end + file._texts))
+        if identity == "it":
+            assert file.chosen(np.arange(20), columns).equals(rows)
+        else:
+            with pytest.raises(Damaged):
+                file.chosen(np.arange(20), columns)
+
+
 def test_nested_columns_have_no_copy() -> None:
     assert can_hold(columns_of(TYPES))
     assert not can_hold(columns_of(("int", '{"type":"array","elementType":"long","containsNull":true}')))
