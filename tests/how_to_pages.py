@@ -26,7 +26,7 @@ ELSEWHERE = {  # pages whose examples another test runs
     "how-to/orchestrate": "tests/clients/test_orchestrators.py",
     "how-to/mirror-a-mariadb-database": "tests/capture/test_capture_page.py",
     "how-to/mirror-a-postgresql-database": "tests/capture/test_capture_page.py",
-    "how-to/share-tables": "tests/clients/test_sharing_client.py",
+    "how-to/share-tables": "tests/service/test_share_page.py",
     "how-to/run-the-service": "tests/service/test_deployed.py",
 }
 NOT_RUN = (

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
+
+from lakemirror.readers.unity_columns import columns_of
 
 API = "/api/2.1/unity-catalog"
 TOKEN = "a token"
@@ -30,13 +33,18 @@ public class Start {
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """As the real server answers: pages of two, deletes without JSON, names without spaces."""
+    """As the real server answers: pages of two, deletes without JSON, names without spaces. `old`: without Delta's
+    interface."""
 
     tables: dict[str, dict[str, Any]]
     schemas: set[str]
+    old: bool
 
     def do_GET(self) -> None:
         kind, _, query = self.path.removeprefix(f"{API}/").partition("?")
+        if kind.startswith("tables/"):
+            known = self.tables.get(unquote(kind.removeprefix("tables/")))
+            return self._answer(200 if known else 404, known or {"message": "Table not found"})
         asked = dict(parse_qsl(query))
         names = sorted(
             self.schemas
@@ -46,10 +54,12 @@ class _Handler(BaseHTTPRequestHandler):
         begin = int(asked.get("page_token", 0))
         shown = names[begin : begin + 2]
         rows = [self.tables[name] if kind == "tables" else {"name": name} for name in shown]
-        self._answer(200, {kind: rows, "next_page_token": str(begin + 2) if len(names) > begin + 2 else None})
+        return self._answer(200, {kind: rows, "next_page_token": str(begin + 2) if len(names) > begin + 2 else None})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.startswith(f"{API}/delta/"):
+            return self._change(body)
         if " " in body["name"]:
             return self._answer(400, {"error_code": "INVALID_ARGUMENT", "message": "Name cannot contain a space"})
         if self.path == f"{API}/schemas":
@@ -57,8 +67,20 @@ class _Handler(BaseHTTPRequestHandler):
         elif body["schema_name"] not in self.schemas:
             return self._answer(404, {"error_code": "NOT_FOUND", "message": "Schema not found"})
         else:
+            body["table_id"] = str(uuid4())
             self.tables[f"unity.{body['schema_name']}.{body['name']}"] = body
         return self._answer(200, body)
+
+    def _change(self, body: dict[str, Any]) -> None:
+        if self.old:
+            return self._answer(404, "")
+        parts = self.path.removeprefix(f"{API}/delta/v1/catalogs/").split("/")
+        table = self.tables[".".join(unquote(part) for part in parts[::2])]
+        (known,), (columns, partitions) = body["requirements"], body["updates"]
+        assert (known["type"], known["uuid"]) == ("assert-table-uuid", table["table_id"])
+        assert (columns["action"], partitions["action"]) == ("set-columns", "set-partition-columns")
+        table["columns"] = columns_of(columns["columns"], partitions["partition-columns"])
+        return self._answer(200, {})
 
     def do_DELETE(self) -> None:
         known = self.tables.pop(unquote(self.path.rpartition("/")[2]), None)
@@ -75,9 +97,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def in_memory() -> Iterator[str]:
+def in_memory(*, old: bool = False) -> Iterator[str]:
     """Its address."""
-    handler = type("Handler", (_Handler,), {"tables": {}, "schemas": {"default"}})
+    handler = type("Handler", (_Handler,), {"tables": {}, "schemas": {"default"}, "old": old})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -107,7 +129,7 @@ def real(folder: Path, port: int) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(120):
+        for _ in range(360):
             assert server.poll() is None, (folder / "log").read_text()[-2000:]
             try:
                 urlopen(f"{url}{API}/catalogs").close()

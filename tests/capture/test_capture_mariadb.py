@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from tests.capture_process import CaptureProcess, follow_and_kill
-from tests.mariadb import LOGGED, MariaDb, connect, execute, numbers
+from tests.mariadb import GTIDS, LOGGED, MariaDb, connect, execute, numbers
+from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
@@ -253,6 +255,108 @@ def lost(captured: Captured, options: CaptureOptions, why: str) -> None:
     with pytest.raises(LakemirrorError, match=why) as raised:
         Capture(Landing(captured.db), options).run(once=True)
     assert raised.value.code == "capture-position-lost"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "and-the-position-file-is-lost"])
+def test_a_log_that_is_reset_and_as_long_again_is_not_followed(
+    own_server: Callable[..., MariaDb], tmp_path: Path, is_lost: bool
+) -> None:
+    """The same statements make the same file with the same transactions at the same places, in another second."""
+    server = own_server(*LOGGED)  # MySQL without GTIDs
+    captured = CaptureProcess(server.database(), "db1", tmp_path / "shop", tmp_path / "log")
+    captured.tables = ("t",)
+    captured.source_rows = lambda table: execute(captured.url, f"select * from {table}")  # type: ignore[method-assign]
+    execute(captured.url, "create table t (id int primary key, v text)")
+    statements = ["delete from t", "insert into t values (1, 'a')", "update t set v = 'b'"]
+    execute(captured.url, "insert into t values (7, 'c')", server.clear_log)
+    captured.finish()
+    execute(captured.url, *statements)
+    captured.finish()
+    captured.assert_equal()
+    length = execute(captured.url, server.log_status)[0][1]
+    if is_lost:
+        (captured.db / "Files/LandingZone/_capture.json").unlink()
+    execute(captured.url, server.clear_log, *statements, "insert into t values (2, 'unseen')")
+    assert execute(captured.url, server.log_status)[0][1] > length
+    lost(captured, CaptureOptions(captured.url), "after RESET MASTER")
+    captured.finish("--reload", "all")
+    captured.assert_equal()
+    execute(captured.url, "insert into t values (3, 'behind')")
+    captured.finish()
+    captured.assert_equal()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "and-the-position-file-is-lost"])
+def test_a_replica_that_has_become_the_primary_is_not_followed(
+    own_server: Callable[..., MariaDb], tmp_path: Path, is_lost: bool
+) -> None:
+    """It has the same transactions, and the same place of its log may be within another one."""
+    primary = own_server()
+    replica = own_server(*LOGGED, "--server-id=2", *FOLLOWING[primary.kind])
+    url = primary.database("shop")
+    execute(url, "create table t (id int primary key)", "insert into t values (1)")
+    execute(replica.url(), *(each.format(port=primary.port) for each in FOLLOW[primary.kind]))
+    capture(tmp_path, url)
+    end = time.monotonic() + 60
+    while True:
+        with suppress(Exception):
+            if execute(replica.url("shop"), "select id from t") == [(1,)]:
+                break
+        assert time.monotonic() < end, replica.log()
+        time.sleep(0.1)
+    if is_lost:
+        (tmp_path / "Files/LandingZone/_capture.json").unlink()
+    primary.stop()
+    url = replica.url("shop")
+    execute(url, *["insert into t values (2)", "delete from t where id = 2"] * 20, "insert into t values (2)")
+    with pytest.raises(LakemirrorError, match=r"failover|restore") as raised:
+        capture(tmp_path, url)
+    assert raised.value.code == "capture-position-lost"
+    capture(tmp_path, url, reload=("all",))
+    execute(url, "delete from t where id = 1")
+    capture(tmp_path, url)
+    MirroredDatabase(tmp_path, engine="local").sync()
+    assert read_table(tmp_path / "Tables/shop/t").to_pylist() == [{"id": 2}]
+
+
+def capture(folder: Path, url: str, **more: Any) -> None:
+    """Captures everything that has happened so far."""
+    Capture(Landing(folder), CaptureOptions(url, **more)).run(once=True)
+
+
+FOLLOW = {
+    "mariadb": ["change master to master_host='127.0.0.1', master_port={port}, master_user='root', "
+                "master_use_gtid=slave_pos", "start slave"],
+    "mysql": ["change replication source to source_host='127.0.0.1', source_port={port}, source_user='root', "
+              "source_auto_position=1, get_source_public_key=1", "start replica"],
+}  # fmt: skip
+FOLLOWING = {"mariadb": ("--log-slave-updates",), "mysql": GTIDS}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("goes_on", [False, True], ids=["", "and-a-second-file-begins"])
+def test_a_log_that_is_reset_while_it_is_followed(
+    own_server: Callable[..., MariaDb], tmp_path: Path, goes_on: bool
+) -> None:
+    """The server says nothing: it waits at the end of the old file, and sends the second one of the new log."""
+    server = own_server()
+    captured = Captured(server.database(), tmp_path / "shop", tmp_path / "log")
+    captured.start()
+    try:
+        captured.wait(lambda: "following" in captured.said())
+        execute(captured.url, "insert into two (id, v) values (1, 'old')")
+        captured.wait(lambda: captured.files("two") == 2)
+        second = ["flush binary logs", "insert into two (id, v) values (3, 'behind')"] if goes_on else []
+        execute(captured.url, server.clear_log, "insert into two (id, v) values (2, 'new')", *second)
+        assert captured.process is not None
+        assert captured.process.wait(60) == 3, captured.said()
+    finally:
+        captured.close()
+    assert "capture-position-lost" in captured.said()
+    captured.finish("--reload", "all")
+    captured.assert_equal()
 
 
 @pytest.mark.full

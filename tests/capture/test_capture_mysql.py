@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from tests.capture.test_mariadb_types import capture, files
-from tests.mariadb import GTIDS, LOGGED, MariaDb, execute
+from tests.mariadb import LOGGED, MariaDb, execute
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
-from lakemirror.errors import LakemirrorError
 
 pytestmark = [pytest.mark.full, pytest.mark.parametrize("server_kind", ["mysql"])]
 
@@ -118,27 +117,3 @@ def test_a_password_in_the_cache_of_the_server_and_not(
         execute(url, f"insert into t values ({number})", "flush privileges")
     capture(tmp_path, keeper)
     assert [row["id"] for row in rows(tmp_path, url, "t")] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("is_lost", [False, True], ids=["", "and-the-position-file-is-lost"])
-def test_another_server_with_the_same_transactions_is_not_followed(
-    own_server: Callable[..., MariaDb], tmp_path: Path, is_lost: bool
-) -> None:
-    """Positions are of one server's files: after a failover the same byte may be within other transactions."""
-    server = own_server(*LOGGED, *GTIDS)
-    url = server.database()
-    execute(url, "create table t (id int primary key)", "insert into t values (1)")
-    capture(tmp_path, url)
-    server.stop()
-    (server.folder / "data/auto.cnf").unlink()
-    if is_lost:
-        (tmp_path / "Files/LandingZone/_capture.json").unlink()
-    server.start()
-    execute(url, "insert into t values (2)")
-    with pytest.raises(LakemirrorError, match="another server") as raised:
-        capture(tmp_path, url)
-    assert raised.value.code == "capture-position-lost"
-    capture(tmp_path, url, reload=("all",))
-    execute(url, "delete from t where id = 1")
-    capture(tmp_path, url)
-    assert [row["id"] for row in rows(tmp_path, url, "t")] == [2]

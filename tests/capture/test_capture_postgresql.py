@@ -125,6 +125,26 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
     assert [row["v"] for row in captured.found("parts")] == ["attached", "logged", "in one transaction"]
 
 
+def test_a_table_that_gets_another_name_while_it_is_followed(captured: Captured) -> None:
+    """Debezium gives its later events the former name, unless the new name is followed as well."""
+    url = captured.url
+    execute(url, "create schema archive", "create table other (like one including all)")
+    captured.start("--tables", "public.*", "--cut", "0.2")
+    captured.wait(lambda: "following" in captured.said())
+    execute(url, "insert into one (id) values (1)", "insert into two (id) values (1)")
+    execute(url, "insert into other (id) values (9)")
+    captured.wait(lambda: captured.files("one") == captured.files("two") == captured.files("other") == 2)
+    execute(url, "alter table one set schema archive", "insert into archive.one (id) values (2)")
+    execute(url, "alter table two rename to three", "insert into three (id) values (2)")
+    execute(url, "alter table other rename to one", "insert into one (id) values (3)")
+    captured.wait(lambda: '"streaming"' in captured.state("three") and captured.state("one").count("streaming") == 1)
+    execute(url, "insert into one (id) values (4)", "insert into three (id) values (4)")
+    captured.end(signal.SIGTERM)
+    captured.finish("--tables", "public.*")
+    found = {table: [row["id"] for row in captured.found(table)] for table in ("one", "two", "three", "other")}
+    assert found == {"one": [3, 4, 9], "two": [1], "three": [1, 2, 4], "other": [9]}
+
+
 @pytest.mark.full
 def test_columns_that_become_wider_while_they_are_followed(captured: Captured) -> None:
     """The first changes have the former types; a number of more digits has the same form in the log."""

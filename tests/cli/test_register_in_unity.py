@@ -6,6 +6,8 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -13,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 from tests import unity_server
 from tests.commands import CommandRunner
+from tests.landing import declare, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app
@@ -21,10 +24,10 @@ from lakemirror.publisher import Landing
 from lakemirror.readers.catalog_of_unity import CONNECTOR
 
 
-@pytest.fixture(scope="module", params=["in memory", pytest.param("real", marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=["in memory", "old", pytest.param("real", marks=pytest.mark.full)])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "in memory":
-        with unity_server.in_memory() as address:
+    if request.param != "real":
+        with unity_server.in_memory(old=request.param == "old") as address:
             yield address
     else:
         with socket.socket() as chosen:
@@ -86,6 +89,50 @@ def test_entries_follow_the_tables(url: str, tmp_path: Path) -> None:
     moved = database.register(None, "f_other", "unity")
     assert len(moved.created) == 2 == len(moved.dropped)
     assert (tmp_path / "Tables/orders/_delta_log").is_dir(), "no entry took a table's files with it"
+
+
+def test_new_columns_are_set_in_the_entry_which_keeps_its_grants(
+    url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Grants are those of an entry's id. A server without Delta's interface gets another entry."""
+    declare(tmp_path, "t", ["id"], isPartitionEnabled=True)
+    put(tmp_path, "t/p=a", 1, {"id": [1]})
+    database = opened(tmp_path, url)
+    database.sync()
+    database.register(None, "k_shop", "unity")
+    before = asked(url, "GET", "tables/unity.k_shop.t")
+    at = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    more = {"at": [at], "day": [date(2026, 1, 2)], "n": [Decimal("1.20")], "bytes": [b"x"], "yes": [True], "f": [1.5]}
+    put(tmp_path, "t/p=a", 2, {"id": [2], "list": [[1]], **more})
+    database.sync()
+    done = database.register(None, "k_shop", "unity")
+    assert (done.created, done.changed, done.failed) == ([], ["unity.k_shop.t"], {})
+    after = asked(url, "GET", "tables/unity.k_shop.t")
+    assert (after["table_id"] == before["table_id"]) == ("old" not in request.node.name)
+    assert [each["type_text"] for each in after["columns"]] == [
+        "bigint", "string", "string", "timestamp", "date", "decimal(3,2)", "binary", "boolean", "double",
+    ]  # fmt: skip
+    assert [each["name"] for each in after["columns"] if each.get("partition_index") is not None] == ["p"]
+    again = database.register(None, "k_shop", "unity")
+    assert (again.created, again.changed, again.dropped) == ([], [], [])
+
+
+def test_a_folder_of_any_name(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a lake ü 100%#x"
+    Landing(folder).table("orders", ["id"]).insert([{"id": 1}])
+    database = opened(folder, url)
+    database.sync()
+    assert database.register(None, "n_shop", "unity").created == ["unity.n_shop.orders"]
+    assert entries(url, "n_shop")["orders"][0] == (folder / "Tables/orders").as_uri()
+    again = database.register(None, "n_shop", "unity")
+    assert (again.created, again.changed, again.dropped, again.failed) == ([], [], [], {})
+
+
+def test_an_address_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemirror.spark_session.session.start", lambda *_, **__: pytest.fail("Spark was started"))
+    Landing(tmp_path).table("orders", ["id"]).insert([{"id": 1}])
+    ran = CommandRunner().invoke(app, ["register", str(tmp_path), "--catalog", "http://unity:8080"])
+    assert ran.exit_code == 2 and "setting-invalid: http://unity:8080 is an address, not the name of a c" in ran.stderr
 
 
 def test_entries_of_others_stay(url: str, tmp_path: Path) -> None:

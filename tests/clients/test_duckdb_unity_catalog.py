@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 from tests.clients.test_unity_client import environment, served, token_of
+from tests.how_to_pages import blocks
 from tests.landing import MARKER, declare, put
 
 from lakemirror.api import MirroredDatabase
@@ -32,15 +33,12 @@ import importlib, json, sys
 from pathlib import Path
 import duckdb
 
-url, token, authority = sys.argv[1:]
-session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+folder, begin = sys.argv[1:]
+session = duckdb.connect(config={"allow_unsigned_extensions": "true", "extension_directory": folder})
 for name in ("httpfs", "azure", "delta", "unity_catalog"):
-    folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
-    session.execute(f"load '{next(folder.rglob('*.duckdb_extension'))}'")
-session.execute("set httpfs_client_implementation = 'httplib'")
-session.execute(f"set ca_cert_file = '{authority}'")
-session.execute(f"create secret (type unity_catalog, endpoint '{url}', token '{token}')")
-session.execute("attach 'sales' as sales (type unity_catalog, read_only)")
+    package = Path(importlib.import_module(f"duckdb_extension_{name}").__file__).parent
+    session.execute(f"install '{next(package.rglob('*.duckdb_extension'))}'")
+session.execute("load azure;" + begin)
 for line in sys.stdin:
     try:
         found = session.execute(line).fetchall()
@@ -84,14 +82,21 @@ def log(database: Path, table: str, version: int) -> str:
     return (database / "Tables" / table / f"_delta_log/{version:020}.json").read_text()
 
 
+def begun(url: str, token: str, root: Path) -> str:
+    """The statements of the page up to its queries."""
+    (block,) = [each.code for each in blocks("how-to/share-tables") if "ATTACH" in each.code]
+    block = block[: block.index("SELECT")].replace("https://localhost:8443", url)
+    return block.replace("/srv/lake", str(root)).replace("…", token)
+
+
 @contextmanager
 def asked(python: Path, database: Path, *options: str) -> Iterator[Ask]:
     """What DuckDB answers to each statement: its rows, or the text of its error."""
     root = database.parents[1]
     issued, authority = Principals(root).add("analyst", ["sales=read"]), root / ".lakemirror/tls/ca.pem"
     with served(root, *options) as url:
-        words = (url, token_of(url, issued, authority), str(authority))
-        command = [str(python), "-W", "ignore", "-c", SCRIPT, *words]
+        begin = begun(url, token_of(url, issued, authority), root)
+        command = [str(python), "-W", "ignore", "-c", SCRIPT, str(root.parent / "extensions"), begin]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
             given, answers = session.stdin, session.stdout
             assert given is not None and answers is not None

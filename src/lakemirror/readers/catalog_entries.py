@@ -75,6 +75,9 @@ class Catalog(Protocol):
     def make(self, name: Name, path: str, comment: str) -> None:
         """Makes an external table of the Delta table at `path`."""
 
+    def set_columns(self, name: Name, path: str) -> bool:
+        """Gives an entry the columns of the table at `path`; False where the catalog cannot: it is made again."""
+
     def drop(self, name: Name) -> None:
         """Drops an external table: its files stay."""
 
@@ -141,11 +144,13 @@ class _Registration:
             is_table = entry.location and entry.kind != "view"
             what = f"a table at {comparable(entry.location)}" if is_table else f"a {entry.kind}"
             raise LakemirrorError("catalog-name-taken", f"{self._full(name)} is {what} that lakemirror did not make")
-        if entry is not None:
-            if comparable(entry.location) == comparable(path) and entry.columns == self._catalog.columns(path):
-                return
-            self._catalog.drop(entry.name)
-        self._catalog.make(name, path, self._mark)
+        moved = entry is None or comparable(entry.location) != comparable(path)
+        if entry is not None and not moved and entry.columns == self._catalog.columns(path):
+            return
+        if entry is None or moved or not self._catalog.set_columns(entry.name, path):
+            if entry is not None:
+                self._catalog.drop(entry.name)
+            self._catalog.make(name, path, self._mark)
         (self._done.created if entry is None else self._done.changed).append(self._full(name))
 
     def _drop(self, entry: Entry) -> None:

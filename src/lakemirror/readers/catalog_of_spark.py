@@ -36,6 +36,9 @@ class CatalogOfSpark:
         title = _quoted(self.name, *name)
         self._sql(f"CREATE TABLE {title} USING delta COMMENT {_text(comment)} LOCATION {_text(path)}")
 
+    def set_columns(self, name: Name, path: str) -> bool:
+        return False
+
     def drop(self, name: Name) -> None:
         self._sql(f"DROP TABLE {_quoted(self.name, *name)}")
 

@@ -10,10 +10,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log import Metadata, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.readers.catalog_entries import Entry, Name
 from lakemirror.readers.unity_columns import columns_of
@@ -26,7 +27,13 @@ _PAGE = 50  # entries: the server's most
 
 
 def unity_catalog(name: str, setting: Callable[[str], str]) -> CatalogOfUnity | None:
-    """The catalog that Spark settings describe; None if they do not name Unity Catalog's connector for it."""
+    """The catalog that Spark settings describe; None if they do not name Unity Catalog's connector for it.
+
+    LakemirrorError `setting-invalid` for an address: a catalog has a name.
+    """
+    if "://" in name:
+        message = f"{name} is an address, not the name of a catalog; its address is a setting of Spark's catalog NAME"
+        raise LakemirrorError("setting-invalid", f"{message}, such as spark.sql.catalog.NAME.uri of Unity Catalog")
     key = f"spark.sql.catalog.{name}"
     if not name or setting(key) != CONNECTOR:
         return None
@@ -34,7 +41,7 @@ def unity_catalog(name: str, setting: Callable[[str], str]) -> CatalogOfUnity | 
 
 
 class CatalogOfUnity:
-    """One catalog of a server. Columns of an entry are those of the table when it was made."""
+    """One catalog of a server. An entry has columns of its own."""
 
     def __init__(self, name: str, uri: str, token: str) -> None:
         self.name = name
@@ -48,7 +55,8 @@ class CatalogOfUnity:
         return [
             Entry(
                 (namespace, each["name"]), "view" if "VIEW" in str(each.get("table_type")) else "table",
-                each.get("comment") or "", each.get("storage_location") or "", _columns(each.get("columns") or ()),
+                each.get("comment") or "", _decoded(each.get("storage_location") or ""),
+                _columns(each.get("columns") or ()),
             )
             for each in found
         ]  # fmt: skip
@@ -60,7 +68,7 @@ class CatalogOfUnity:
         self._ask("POST", "schemas", {"name": namespace, "catalog_name": self.name})
 
     def make(self, name: Name, path: str, comment: str) -> None:
-        location = f"file://{path}" if path.startswith("/") else path
+        location = Path(path).as_uri() if path.startswith("/") else path
         table = {
             "name": name[1], "catalog_name": self.name, "schema_name": name[0], "table_type": "EXTERNAL",
             "data_source_format": "DELTA", "columns": _described(path), "storage_location": location,
@@ -68,8 +76,26 @@ class CatalogOfUnity:
         }  # fmt: skip
         self._ask("POST", "tables", table)
 
+    def set_columns(self, name: Name, path: str) -> bool:
+        """By the server's interface for Delta tables, which servers before 0.5 lack."""
+        metadata = _metadata(path)
+        table_id = self._ask("GET", self._table(name))["table_id"]
+        change = {
+            "requirements": [{"type": "assert-table-uuid", "uuid": table_id}],
+            "updates": [
+                {"action": "set-columns", "columns": metadata.schema},
+                {"action": "set-partition-columns", "partition-columns": list(metadata.partition_columns)},
+            ],
+        }
+        catalog, schema, table = (quote(part, safe="") for part in (self.name, *name))
+        where = f"delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+        return self._ask("POST", where, change, lacks=(404, 405, 501)) is not None
+
     def drop(self, name: Name) -> None:
-        self._ask("DELETE", f"tables/{quote('.'.join((self.name, *name)), safe='')}")
+        self._ask("DELETE", self._table(name))
+
+    def _table(self, name: Name) -> str:
+        return f"tables/{quote('.'.join((self.name, *name)), safe='')}"
 
     def _pages(self, kind: str, **query: str) -> Iterator[Mapping[str, Any]]:
         token = ""
@@ -81,8 +107,8 @@ class CatalogOfUnity:
             if not token:
                 return
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer of a GET. LakemirrorError `catalog-refused`."""
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, lacks: tuple[int, ...] = ()) -> Any:
+        """The answer; None to a DELETE, and for an HTTP status of `lacks`. LakemirrorError `catalog-refused`."""
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {self._token}"} if self._token else {}
         )
@@ -90,8 +116,10 @@ class CatalogOfUnity:
         try:
             request = urllib.request.Request(f"{self._uri}{_API}/{path}", data, headers, method=method)
             with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-                return json.load(answer) if method == "GET" else None
+                return json.load(answer) if method != "DELETE" else None
         except urllib.error.HTTPError as error:
+            if error.code in lacks:
+                return None
             reason = f"{error.code} {_message(error.read())}"
         except (OSError, ValueError) as error:
             reason = str(error)
@@ -99,11 +127,21 @@ class CatalogOfUnity:
         raise LakemirrorError("catalog-refused", f"Unity Catalog at {self._uri} refused `{what}`: {reason}")
 
 
+def _decoded(location: str) -> str:
+    """A path as the disk has it."""
+    return unquote(location) if location.startswith("file:") else location
+
+
 def _described(path: str) -> Sequence[Mapping[str, Any]]:
+    metadata = _metadata(path)
+    return columns_of(metadata.schema, metadata.partition_columns)
+
+
+def _metadata(path: str) -> Metadata:
     snapshot = read_snapshot(place(path))
     if snapshot is None:
         raise LakemirrorError("table-unreadable", f"{path} is no Delta table any more")
-    return columns_of(snapshot.metadata.schema, snapshot.metadata.partition_columns)
+    return snapshot.metadata
 
 
 def _columns(columns: Sequence[Mapping[str, Any]]) -> str:

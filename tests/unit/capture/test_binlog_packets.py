@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.capture.mariadb.binlog_packets import Packets
 from lakemirror.publisher.capture.mariadb.binlog_reader import BinlogReader
-from lakemirror.publisher.capture.mariadb.binlog_stream import Packets
 
 
 def packet(payload: bytes) -> bytes:
@@ -86,3 +86,16 @@ def test_a_wrong_checksum_and_events_that_cannot_be_read_are_errors() -> None:
     assert raised.value.code == "capture-not-ready"
     with pytest.raises(LakemirrorError, match="4 GiB"):
         list(reader().read(event(16, bytes(8), 10)))
+
+
+def test_a_file_that_was_begun_again_is_another_one() -> None:
+    """By the same server, under the same name, in another second."""
+    found = reader()
+    assert found.begun == {12: "1-1"}
+    again = bytearray(event(15, bytes(40) + b"\1", 256))
+    again[0] = 2
+    again[-4:] = struct.pack("<I", zlib.crc32(again[:-4]))
+    list(found.read(event(15, bytes(40) + b"\1", 0)))
+    with pytest.raises(LakemirrorError, match="begun again") as raised:
+        list(found.read(memoryview(again)))
+    assert raised.value.code == "capture-source-failed" and raised.value.retry

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,8 +37,8 @@ class Position:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """What the footer of a change file says (sources.md, section 3). `server`: whose positions these are, where the
-    positions of two servers with the same rows differ; else empty."""
+    """What the footer of a change file says (sources.md, section 3). `log`: which log `last` is in, where a log may be
+    begun again or be another server's; else empty."""
 
     source: str
     name: str
@@ -46,7 +46,7 @@ class FilePosition:
     last: Position
     transaction: int | str = 0
     final: bool = True
-    server: str = ""
+    log: str = ""
 
     def footer(self) -> dict[str, str]:
         """The entry for a Parquet file's metadata."""
@@ -67,6 +67,7 @@ class FilePosition:
         if found is None:
             return None
         said = json.loads(found)
+        said = {each.name: said[each.name] for each in fields(cls) if each.name in said}
         return cls(**{**said, "first": Position(**said["first"]), "last": Position(**said["last"])})
 
 
@@ -150,13 +151,18 @@ class CaptureState:
     Losing it costs nothing but the report: the tables' own files say how far each of them is.
     """
 
-    def __init__(self, folder: TableFolder, origin: Mapping[str, Any], tell: Callable[[str], None]) -> None:
-        """`folder`: the landing zone. `origin`: source, name, slot, as they are reported. `tell` gets sentences."""
-        self._folder, self._origin, self._tell = folder, origin, tell
+    def __init__(
+        self,
+        folder: TableFolder,
+        origin: Mapping[str, Any],
+        tell: Callable[[str], None],
+        log_of: Callable[[int], str] = lambda _: "",
+    ) -> None:
+        """`folder`: the landing zone. `origin`: source, name, slot, as they are reported. `tell` gets sentences.
+        `log_of`: which log a position is in, as in `FilePosition`."""
+        self._folder, self._origin, self._tell, self._log_of = folder, origin, tell, log_of
         self._written = 0.0
         self.milliseconds = 0  # when the newest transaction was committed that is in the landing zone
-        self.transaction: int | str = ""  # and its name
-        self.said_transaction: int | str = ""  # the one that ended at `said`
         self._tables: dict[str, dict[str, Any]] = {}
         self._waiting: dict[str, str] = {}
         self.said = 0
@@ -166,10 +172,9 @@ class CaptureState:
         """Seconds since the last write."""
         return time.monotonic() - self._written
 
-    def committed(self, milliseconds: int, transaction: int | str) -> None:
-        """Takes in when the newest transaction was committed that is in the landing zone (Unix ms), and its name."""
+    def committed(self, milliseconds: int) -> None:
+        """Takes in when the newest transaction was committed that is in the landing zone (Unix ms)."""
         self.milliseconds = milliseconds or self.milliseconds
-        self.transaction = transaction or self.transaction
         self._waiting.clear()
 
     def waiting(self, table: tuple[str, str], error: LakemirrorError) -> None:
@@ -207,14 +212,13 @@ class CaptureState:
             "position": position,
             "time": time.time(),
             "committed": self.milliseconds / 1000,
-            "transaction": self.transaction if position > self.said else self.said_transaction,
+            "log": self._log_of(position),
             "tables": list(self._tables.values()),
         }
         try:
             _put(self._folder, content)
         except OSError as error:
             raise LakemirrorError("storage-unavailable", f"{STATE_FILE}: {error}") from error
-        self.said_transaction = content["transaction"]
         self.said, self._written = max(self.said, position), time.monotonic()
 
 

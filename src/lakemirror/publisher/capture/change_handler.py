@@ -72,15 +72,15 @@ class ChangeHandler:
         self.committed = 0
         self.may_confirm = True
 
-    def handle(self, groups: list[Group]) -> bool:
-        """Publishes a batch of Debezium's; True where the source may be confirmed up to here."""
+    def handle(self, groups: list[Group], exchanged: Iterable[Exchanged] = ()) -> bool:
+        """Publishes a batch of Debezium's, as `take`; True where the source may be confirmed up to here."""
         events, ended = [], []
         for group in groups:
             if group.topic.endswith(_TRANSACTION):
                 ended += read_ended(group.lines)
             elif columns := self._columns.of(group):
                 events += read_events(group.lines, columns)
-        return self.take(events, ended)
+        return self.take(events, ended, exchanged)
 
     def take(self, events: Iterable[TableEvents], ended: list[Ended], exchanged: Iterable[Exchanged] = ()) -> bool:
         """Publishes events and ends of transactions; True where the source may be confirmed up to here.
@@ -123,8 +123,7 @@ class ChangeHandler:
                 stream.passed(each.position)
         if ended and not self._stop.is_set():
             self.committed = ended[-1].position
-            named = next((each.transaction for each in reversed(ended) if each.transaction), 0)
-            self._state.committed(ended[-1].milliseconds, named)
+            self._state.committed(ended[-1].milliseconds)
 
     def _write(self, stream: TableStream, part: TableEvents, goes_on: bool) -> None:
         table = self._table(part)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,6 +61,11 @@ class _Round:
     start: int
     streams: dict[Table, TableStream]
 
+    @property
+    def numbers(self) -> dict[Table, int]:
+        """The tables that are streamed, with the number of each, as `SourceForm` says."""
+        return {table: self.tables[table].source.form.number for table in self.streams}
+
 
 Progress = Callable[[str, int, "int | None"], None]
 
@@ -83,12 +89,13 @@ class Capture:
         self._options = options
         self._tell, self._progress = tell, progress
         self._stop = threading.Event()
-        self._kind = self._server = ""
+        self._kind = ""
         self._until: int | None = None
         self._again = threading.Event()
         self._told: set[str] = set()
         self._reloaded: set[str] = set()
         self._zone = landing.folder(LANDING_ZONE)
+        self._said: Mapping[str, Any] | None = None
         self._wanted, self._reload = options.reload, set[str]()
         self._cuts = SourceCuts(landing.folder(CUTS), cut if has_cuts(options) else 0, tell)
 
@@ -120,7 +127,7 @@ class Capture:
         """One round, until the stream ends; True where nothing more is to be done."""
         self._again.clear()
         with open_source(self._options, self._stop.is_set) as source, source.asking():
-            log, self._kind, self._server = source.log, source.kind, source.server
+            log, self._kind = source.log, source.kind
             tables = CapturedTables(self._landing, source.tables(), self._options)
             tables.require_own(read_zone_state(self._zone), self._options)
             if self._wanted:
@@ -133,12 +140,12 @@ class Capture:
             wanted = [table for table in tables.followed if table.phase == LOADING]
             beside = bool(tables.streaming) and not once
             if wanted and not beside:
-                state = self._state(tables)
+                state = self._state(tables, source)
                 state.write(state.said, {})
                 self._load(source, wanted)
             if self._stop.is_set():
                 return True
-            origin = Origin(source.kind, self._options.name, start, source.server)
+            origin = Origin(source.kind, self._options.name, start, source.log_of)
             streams = {
                 table.key: TableStream(table.landing, table.shape, table.state, origin)
                 for table in tables.streaming
@@ -189,17 +196,16 @@ class Capture:
 
     def _begin(self, source: Source, tables: CapturedTables) -> int:
         """The position behind which the stream begins."""
-        newest, begins, servers = 0, [], set[str]()
+        newest, begins, said = 0, [], read_zone_state(self._zone)
         for table in tables:
             at = newest_position(table.landing.place).position
             newest = max(newest, 0 if at is None else at.last.lsn)
             if table.phase == STREAMING and table.key not in tables.refused and table.state is not None:
-                begins.append(max(table.state.start, 0 if at is None else at.begin))
-                servers |= {at.server} if at is not None else set()
-        said = read_zone_state(self._zone)
-        servers = {said["server"]} if said and said.get("server") else servers - {""}
-        reached = Reached(len(begins), newest, min(begins, default=None), said, frozenset(servers))
-        return source.begin(reached, self._stop)
+                begins.append(max((table.state.start, ""), (0, "") if at is None else (at.begin, at.log)))
+        self._said = said if begins else None  # else it may be of a log that is gone
+        of_zone = (0, "") if said is None else (said["position"], said.get("log", ""))
+        start, log = max(min(begins), of_zone) if begins else (0, "")
+        return source.begin(Reached(len(begins), newest, start, log, said), self._stop)
 
     def _load(self, source: Source, wanted: Sequence[CapturedTable]) -> None:
         """Loads tables, all in one snapshot, whose position says from where their changes count."""
@@ -214,7 +220,7 @@ class Capture:
     def _load_table(self, source: Source, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
         state = TableState(self._kind, self._options.name, LOADING, position, form=table.source.form.content)
-        at = FilePosition(state.source, state.name, Position(), Position(position), server=source.server)
+        at = FilePosition(state.source, state.name, Position(), Position(position), log=source.log_of(position))
         try:
             for warning in table.source.warnings:
                 self._tell(f"{table.name}: {warning}")
@@ -275,9 +281,7 @@ class Capture:
 
     def _follow(self, now: _Round, wanted: Sequence[CapturedTable]) -> bool:
         """Streams until `stop`, until everything asked for is published, or until another round must begin."""
-        state = self._state(now.tables)
-        if now.start == state.said:
-            state.transaction = state.said_transaction  # else it is not known which one ended there
+        state = self._state(now.tables, now.source)
         shapes = TableShapes(now.tables, now.source, ignore=self._options.after_ddl == "ignore")
         found = self._cuts.counting(shapes.found)
 
@@ -295,19 +299,21 @@ class Capture:
             if until is not None and handler.committed >= until:
                 done.set()
             if handler.may_confirm:
-                self._cuts.step(handler.streams, handler.committed, state.milliseconds, now=done.is_set())
+                same, last = (lambda: not self._has_more(now)), done.is_set()
+                self._cuts.step(handler.streams, handler.committed, state.milliseconds, same, now=last)
             pulse.beat(handler.committed)
             return confirmed and not self._again.is_set()
 
         def ended() -> bool:
-            if until is None and not wanted and pulse.looks() and self._has_more(now):
-                self._again.set()
+            if until is None and not wanted and pulse.looks():
+                with suppress(LakemirrorError):
+                    self._has_more(now)
             return self._stop.is_set() or done.is_set() or self._again.is_set()
 
         self._tell_once(f"following {len(now.streams)} tables")
         loading = self._load_beside(wanted)
         try:
-            _run_until(now.source.log.stream(now.start, list(now.streams), step), ended)
+            _run_until(now.source.log.stream(now.start, now.numbers, step), ended)
         except TableError as error:
             if error.code != "capture-value":
                 raise
@@ -322,14 +328,14 @@ class Capture:
                 state.write(max(reached, state.said), handler.streams)
         return self._stop.is_set() or (done.is_set() and not self._again.is_set())
 
-    def _state(self, tables: CapturedTables) -> CaptureState:
+    def _state(self, tables: CapturedTables, source: Source) -> CaptureState:
         """What is reported of the capture, as far as it is known when a round begins."""
-        origin = {"source": self._kind, "name": self._options.name, "slot": self._options.slot, "server": self._server}
-        state = CaptureState(self._zone, origin, self._tell)
+        origin = {"source": self._kind, "name": self._options.name, "slot": self._options.slot}
+        state = CaptureState(self._zone, origin, self._tell, source.log_of)
         for key, reported in tables.states:
             state.set(key, reported)
-        if (before := read_zone_state(self._zone)) is not None:
-            state.said, state.said_transaction = before["position"], before.get("transaction", "")
+        if self._said is not None:
+            state.said = self._said["position"]
         return state
 
     def _is_loaded_again(self, table: CapturedTable, error: LakemirrorError) -> bool:
@@ -344,13 +350,15 @@ class Capture:
         return True
 
     def _has_more(self, now: _Round) -> bool:
-        """True where the source has tables to follow that this round does not know, or not in their form."""
+        """True where the source has tables that this round does not know, or not in their form, or another log; another
+        round begins then, unless this one ends by itself."""
         known = {table.key: table.source.form for table in now.tables if table.key not in now.tables.refused}
-        with suppress(LakemirrorError):
-            found = {(each.schema, each.name): each for each in now.source.tables() if each.problem is None}
-            changed = [key for key in now.streams.keys() & found.keys() if found[key].form != known[key]]
-            return bool(changed or found.keys() - known.keys() - now.tables.unnamed)
-        return False
+        found = {(each.schema, each.name): each for each in now.source.tables() if each.problem is None}
+        changed = [key for key in now.streams.keys() & found.keys() if found[key].form != known[key]]
+        has_more = changed or found.keys() - known.keys() - now.tables.unnamed or now.source.is_begun_again()
+        if has_more and self._until is None:
+            self._again.set()
+        return bool(has_more)
 
 
 def _publisher(table: LandingTable, at: FilePosition) -> Publish:

@@ -17,8 +17,6 @@ _WAIT = 10.0  # seconds: a source may take a moment to see that a capture was ki
 class SourceBlock:
     """A source between `__enter__`, which each database has of its own, and `__exit__`."""
 
-    server = ""
-
     def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
         """`stopped`: True where a load shall end."""
         self._options, self._stopped = options, stopped
@@ -26,6 +24,14 @@ class SourceBlock:
 
     def __exit__(self, *failure: object) -> None:
         self._open.close()
+
+    def log_of(self, position: int) -> str:
+        """As in `FilePosition`: empty, for positions that the source itself keeps apart."""
+        return ""
+
+    def is_begun_again(self) -> bool:
+        """True if the log that is streamed is gone, and another one has begun, without an error of the stream."""
+        return False
 
 
 def require_ready(needs: Iterable[Need]) -> None:

@@ -51,16 +51,25 @@ class SourceCuts:
         return of_table
 
     def step(
-        self, streams: Mapping[Table, TableStream], committed: int, milliseconds: int, *, now: bool = False
+        self,
+        streams: Mapping[Table, TableStream],
+        committed: int,
+        milliseconds: int,
+        may: Callable[[], bool] = lambda: True,
+        *,
+        now: bool = False,
     ) -> int | None:
         """Makes a cut if one is due and possible; returns its number.
 
         `streams`: the tables that are followed; none of the others is loading. `committed`: the position behind the
-        last transaction that is published, `milliseconds`: when it was committed (Unix). `now`: before its time.
+        last transaction that is published, `milliseconds`: when it was committed (Unix). `may`: asked last, False where
+        a table must be loaded again first. `now`: before its time.
         """
         if not self._every or (time.monotonic() < self._due and not now) or committed <= self._position:
             return None
         if not streams or not all(stream.is_at(committed) for stream in streams.values()):
+            return None
+        if not may():
             return None
         tables = {str(stream.table.name): stream.table.place for stream in streams.values()}
         moment = milliseconds / 1000

@@ -26,16 +26,15 @@ from lakemirror.publisher.capture.source_tables import SourceTable
 @dataclass(frozen=True)
 class Reached:
     """What the landing zone says before a stream begins. `streaming`: how many tables are loaded. `newest`: the
-    furthest position of any table. `oldest`: where the stream must begin for the tables that are loaded; None where
-    there is none. `said`: `_capture.json` of the landing zone. `servers`: whose positions these are, as in
-    `FilePosition`.
+    furthest position of any table. `start`: where the stream must begin for the tables that are loaded, and `log`:
+    which log that is in, as in `FilePosition`. `said`: `_capture.json` of the landing zone.
     """
 
     streaming: int
     newest: int
-    oldest: int | None
+    start: int
+    log: str
     said: Mapping[str, Any] | None
-    servers: frozenset[str] = frozenset()
 
 
 class Snapshot(Protocol):
@@ -78,17 +77,14 @@ class Log(Protocol):
         """For each column the name of its type as events have it, whether old rows may have got a default, and its
         type as `SourceColumn.type_name` has it; another one where that costs too much, as for a domain."""
 
-    def stream(self, start: int, tables: Sequence[Table], step: Step) -> Stream:
-        """The changes of these tables behind this position."""
+    def stream(self, start: int, tables: Mapping[Table, int], step: Step) -> Stream:
+        """The changes of these tables behind this position. `tables`: with the number of each, as `SourceForm` says."""
 
 
 class Source(Protocol):
-    """One database. Used in a `with` block. `kind`: its name in positions and reports. `server`: what tells this server
-    from another one that positions do not tell; empty where they do.
-    """
+    """One database. Used in a `with` block. `kind`: its name in positions and reports."""
 
     kind: str
-    server: str
 
     @property
     def log(self) -> Log: ...
@@ -104,6 +100,12 @@ class Source(Protocol):
 
     def tables(self) -> tuple[SourceTable, ...]:
         """The tables that the options name, as they are now."""
+
+    def log_of(self, position: int) -> str:
+        """Which log the position is in, as in `FilePosition`."""
+
+    def is_begun_again(self) -> bool:
+        """True if the log that is streamed is gone, and another one has begun, without an error of the stream."""
 
     def begin(self, reached: Reached, stop: threading.Event) -> int:
         """The position behind which the stream begins. `capture-taken`, `capture-position-lost`."""

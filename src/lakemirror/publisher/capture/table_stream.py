@@ -35,17 +35,17 @@ Found = Callable[[dict[str, Any]], "dict[str, pa.Scalar] | None"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose positions these are: the kind of source, the capture's name, where the source's stream starts, and the
-    server, as in `FilePosition`."""
+    """Whose positions these are: the kind of source, the capture's name, where the source's stream starts, and which
+    log a position is in, as in `FilePosition`."""
 
     source: str
     name: str
     stream_start: int
-    server: str = ""
+    log_of: Callable[[int], str] = lambda _: ""
 
     def at(self, first: Position, last: Position, transaction: int | str = 0, final: bool = True) -> FilePosition:
         """The position of a file with these events."""
-        return FilePosition(self.source, self.name, first, last, transaction, final, self.server)
+        return FilePosition(self.source, self.name, first, last, transaction, final, self.log_of(last.lsn))
 
 
 class TableStream:

@@ -1,17 +1,17 @@
 """Positions in the binary log as whole numbers, and what the server still has of it.
 
 A position is the number of the file and the byte in it: `binlog.000012`, 345 is 12 · 2³² + 345. A server that is set up
-anew counts from 1 again, so a position is believed only with the transaction that ended there.
+anew counts from 1 again, so a position is believed only in the file that it was read from.
 """
 
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_status import SlotView
+from lakemirror.publisher.capture.mariadb.binlog_packets import begun
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, opened
 
 LARGEST = 1 << 32
@@ -27,6 +27,28 @@ class BinlogFiles:
 
     def __init__(self, session: MariaSession) -> None:
         self._session = session
+        self.known: dict[int, str] = {}
+        """By its number which file of its name each one is, as far as it was asked or read."""
+
+    def begun(self, position: int, options: CaptureOptions) -> str:
+        """Which file of its name the position is in, as `begun_by` says; empty where the server has none."""
+        number = position >> 32
+        if number not in self.known and (found := self._asked(number, options)):
+            self.known[number] = found
+        return self.known.get(number, "")
+
+    def is_begun_again(self, options: CaptureOptions) -> bool:
+        """True if the newest file that is known is gone, or that or the one before is another one by now.
+
+        A stream that reads when the log is reset waits at the old file for ever, or goes on with the second new one.
+        """
+        newest = sorted(self.known)[-2:]
+        found = [(number, self._asked(number, options)) for number in newest]
+        return any(now != self.known[number] and (now or number == newest[-1]) for number, now in found)
+
+    def _asked(self, number: int, options: CaptureOptions) -> str:
+        files = self.sizes()
+        return begun(options, files[number][0]) if number in files else ""
 
     def now(self) -> int:
         """The position behind everything that is in the log. `capture-not-ready` where there is no log."""
@@ -56,18 +78,6 @@ class BinlogFiles:
         if position % LARGEST > files[position >> 32][1]:
             return "it is older than what was published, as after a restore"
         return ""
-
-    def has(self, position: int, transaction: str) -> bool:
-        """True if this transaction is the last one of its kind before the position; also where that is not known."""
-        if not self._session.is_mariadb:
-            source, _, number = transaction.partition(":")
-            if len(source) != 32:
-                return True
-            row = self._session.one("SELECT GTID_SUBSET(%s, @@global.gtid_executed)", f"{UUID(source)}:{number}")
-            return row is None or row[0] != "0"
-        name = self.sizes().get(position >> 32, ("", 0))[0]
-        row = self._session.one("SELECT BINLOG_GTID_POS(%s, %s)", name, position % LARGEST)
-        return row is not None and transaction in str(row[0] or "").split(",")
 
 
 def view_binlog(options: CaptureOptions, position: int) -> SlotView:

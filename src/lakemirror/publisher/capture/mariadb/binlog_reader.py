@@ -13,6 +13,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.change_handler import Exchanged
 from lakemirror.publisher.capture.envelope import Ended, TableEvents
 from lakemirror.publisher.capture.mariadb.binlog_files import LARGEST, position_of
+from lakemirror.publisher.capture.mariadb.binlog_packets import FORMAT, begun_by
 from lakemirror.publisher.capture.mariadb.binlog_rows import ROW_EVENTS, CollectedRows
 from lakemirror.publisher.capture.mariadb.compressed_transactions import unpacked
 from lakemirror.publisher.capture.mariadb.logged_statements import effects
@@ -21,7 +22,7 @@ from lakemirror.publisher.capture.pending_changes import Table
 
 QUERY, ROTATE, XID, TABLE_MAP, HEARTBEAT, XA_PREPARE, GTID, ANONYMOUS = 2, 4, 16, 19, 27, 38, 33, 34
 PARTIAL_ROWS, PAYLOAD, TAGGED_GTID, MARIA_GTID = 39, 40, 42, 162
-_FORMAT, _INCIDENT, _ARTIFICIAL = 15, 26, 0x20
+_INCIDENT, _ARTIFICIAL = 26, 0x20
 _STANDALONE, _PREPARED = 1, 64
 _UNREADABLE = dict.fromkeys(range(165, 172), "log_bin_compress is ON")
 
@@ -50,6 +51,8 @@ class BinlogReader:
         self.rows = CollectedRows()
         self.ended: list[Ended] = []
         self.exchanged: list[Exchanged] = []
+        self.begun: dict[int, str] = {}
+        """By its number which file of its name each one is that was read, as `begun_by` says."""
 
     def read(self, event: memoryview) -> Iterator[None]:
         """Takes in one event, or those of a compressed transaction, one at each step. `capture-source-failed`,
@@ -59,6 +62,8 @@ class BinlogReader:
         if kind == ROTATE:
             self._rotate(body)
             return
+        if kind == FORMAT and self.begun.setdefault(self._file, begun_by(event)) != begun_by(event):
+            raise LakemirrorError("capture-source-failed", "the binary log was begun again")
         if flags & _ARTIFICIAL or not behind or kind == HEARTBEAT:
             return
         if behind < length:
@@ -94,7 +99,7 @@ class BinlogReader:
 
     def _checked(self, kind: int, event: memoryview) -> bytes:
         """The event without its header and its checksum. `capture-source-failed` where that is wrong."""
-        if kind == _FORMAT:
+        if kind == FORMAT:
             self._is_summed = event[-5] == 1
             return bytes(event[19:-5])
         is_right = len(event) >= 23 and zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")

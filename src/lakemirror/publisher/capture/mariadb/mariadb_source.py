@@ -59,8 +59,8 @@ class BinlogLog:
     def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
         return types_of(self._session, schema, table)
 
-    def stream(self, start: int, tables: Sequence[Table], step: Step) -> BinlogStream:
-        return BinlogStream(self._options, start, tables, step)
+    def stream(self, start: int, tables: Mapping[Table, int], step: Step) -> BinlogStream:
+        return BinlogStream(self._options, start, list(tables), step, self.files)
 
 
 class MariaDbSource(SourceBlock):
@@ -77,7 +77,6 @@ class MariaDbSource(SourceBlock):
     def __enter__(self) -> MariaDbSource:
         self._session = self._open.enter_context(opened(self._options))
         self.kind = self._session.kind
-        self.server = "" if self._session.is_mariadb else self._session.setting("server_uuid") or ""
         self.log = BinlogLog(self._session, self._options)
         return self
 
@@ -96,17 +95,21 @@ class MariaDbSource(SourceBlock):
         """
         self._take_lock(stop)
         require_ready(settings_needed(self._session))
-        if not reached.streaming or reached.oldest is None:
+        if not reached.streaming:
             return self.log.now()
-        said = reached.said or {}
-        if reached.servers - {self.server}:
-            raise position_lost("the log is that of another server, as after a failover", reached.streaming)
-        start = max(reached.oldest, int(said.get("position") or 0))
-        if why := self.log.files.lost(start):
+        if why := self.log.files.lost(reached.start):
             raise position_lost(why, reached.streaming)
-        if said.get("transaction") and not self.log.files.has(int(said["position"]), str(said["transaction"])):
+        if reached.log not in ("", self.log_of(reached.start)):
             raise position_lost("the log is another one, as after RESET MASTER or a failover", reached.streaming)
-        return start
+        return reached.start
+
+    def log_of(self, position: int) -> str:
+        """Which file of its name the position is in; empty where the server has none."""
+        return self.log.files.begun(position, self._options)
+
+    def is_begun_again(self) -> bool:
+        """True if the log was reset, of which the server tells no stream."""
+        return self.log.files.is_begun_again(self._options)
 
     def _take_lock(self, stop: threading.Event) -> None:
         """The lock that one capture of this name holds as long as its session is open. `capture-taken`."""

@@ -12,8 +12,10 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.publisher.capture.change_folding import UNSENT
+from lakemirror.publisher.capture.change_handler import Exchanged
 from lakemirror.publisher.capture.debezium import HEAP, DebeziumStream, Group
 from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
+from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 from lakemirror.publisher.capture.source_interface import Step
@@ -113,7 +115,7 @@ class ChangeLog:
         )
         return {name: (kind, has_default, full) for name, kind, has_default, full in found}
 
-    def stream(self, start: int, tables: Sequence[tuple[str, str]], step: Step) -> DebeziumStream:
+    def stream(self, start: int, tables: Mapping[Table, int], step: Step) -> DebeziumStream:
         """Debezium's stream; the slot and the publication say where it begins, and of which tables.
 
         TableError for one of `tables` that streams of this process leave out: it may have been loaded meanwhile.
@@ -122,9 +124,21 @@ class ChangeLog:
             raise _LEFT_OUT[table]
 
         def handle(groups: list[Group]) -> bool:
-            return step(lambda handler: handler.handle(groups))
+            renamed = self._renamed(tables)
+            return step(lambda handler: handler.handle(groups, renamed))
 
-        return DebeziumStream(self.properties(tables), handle, self._too_large)
+        return DebeziumStream(self.properties(list(tables)), handle, self._too_large)
+
+    def _renamed(self, tables: Mapping[Table, int]) -> list[Exchanged]:
+        """The tables that have other names by now: Debezium gives later events of such a table its former name.
+
+        A new name is in the catalog before a later event comes.
+        """
+        query = "select c.oid::int8, n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        named = {row[0]: row[1:] for row in self._all(f"{query} where c.oid = any(%s::oid[])", list(tables.values()))}
+        changed = [(table, named[number]) for table, number in tables.items() if named.get(number, table) != table]
+        at = self.now() if changed else 0
+        return [Exchanged(table, at, f"it is {'.'.join(name)} now (log {at})") for table, name in changed]
 
     def _too_large(self) -> LakemirrorError | None:
         """The error of the table that has the largest change; None where it is known already. Later streams of this

@@ -85,8 +85,8 @@ class ChangeLog:
     def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
         return types_of(self._session, schema, table)
 
-    def stream(self, start: int, tables: Sequence[Table], step: Step) -> ChangeTableStream:
-        return ChangeTableStream(self._options, start, tables, step)
+    def stream(self, start: int, tables: Mapping[Table, int], step: Step) -> ChangeTableStream:
+        return ChangeTableStream(self._options, start, list(tables), step)
 
 
 class SqlServerSource(SourceBlock):
@@ -120,16 +120,15 @@ class SqlServerSource(SourceBlock):
         """
         self._take_lock(stop)
         require_ready(settings_needed(self._session))
-        if not reached.streaming or reached.oldest is None:
+        if not reached.streaming:
             return self.log.now()
-        start = max(reached.oldest, int((reached.said or {}).get("position") or 0))
-        if start < self.log.oldest():
+        if reached.start < self.log.oldest():
             raise position_lost(
                 "the source has deleted older changes, or made its change tables again", reached.streaming
             )
-        if max(start, reached.newest) > self.log.now():
+        if max(reached.start, reached.newest) > self.log.now():
             raise position_lost("it is older than what was published, as after a restore", reached.streaming)
-        return start
+        return reached.start
 
     def _take_lock(self, stop: threading.Event) -> None:
         """The lock that one capture of this name holds as long as its session is open. `capture-taken`."""
