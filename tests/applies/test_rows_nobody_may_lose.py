@@ -47,17 +47,6 @@ def test_decimal_bounds_of_another_writer_keep_their_digits(tmp_path: Path) -> N
     assert '"d":9007199254740992.99' in add["stats"]
 
 
-@pytest.mark.parametrize("said", [0, -3])
-def test_a_count_that_is_not_so_archives_nothing(tmp_path: Path, said: int) -> None:
-    """Point 2: also the rows of the good neighbour."""
-    declare(tmp_path, "t", ["id"])
-    put(tmp_path, "t", 1, {"id": [1, 2, 3]})
-    bad = put(tmp_path, "t", 2, {"id": [4, 5, 6]})
-    lied(bad, lambda footer: change.with_rows(footer, said))
-    assert code(tmp_path) == "file-unreadable"
-    assert bad.exists() and rows(tmp_path / "Tables/t") == Counter({(n,): 1 for n in (1, 2, 3)})
-
-
 @pytest.mark.parametrize(("low", "high"), [(100, 200), (7, 3)])
 def test_bounds_of_keys_that_are_not_so(tmp_path: Path, low: int, high: int) -> None:
     """Points 3 and 7: the update replaces its row, whatever its footer says of the keys."""
@@ -107,14 +96,6 @@ def test_a_table_that_a_user_restored(tmp_path: Path) -> None:
     deltalake.DeltaTable(tmp_path / "Tables/t").restore(0)
     put(tmp_path, "t", 3, {"id": [3]})
     assert code(tmp_path) == "table-restored"
-
-
-def test_a_row_group_that_says_fewer_rows_than_its_pages_hold(tmp_path: Path) -> None:
-    """Point 7: neither the file's rows nor a part of them."""
-    declare(tmp_path, "t", ["id"])
-    bad = put(tmp_path, "t", 1, {"id": list(range(40))})
-    lied(bad, lambda footer: change.with_rows(footer, 39))
-    assert code(tmp_path) == "file-unreadable" and bad.exists()
 
 
 def test_bounds_of_38_digits_after_another_writer_rewrote_the_file(tmp_path: Path) -> None:

@@ -10,91 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocol_tables import IDS, make
+from protocol_tables import IDS
+from tests.drop_machine import BASE, COLLATIONS, made
 
 from lakemirror.delta.feature_names import features_of
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME, FEATURES, READER_FEATURES, dependents
 from lakemirror.features.drop import Dropped, drop
 from lakemirror.features.plan import Wish
 from lakemirror.features.usage import walk
 
-BASE = {"appendOnly", "invariants"}
-COLLATIONS = {"collations", "collations-preview"}
 MADE = ["collations-preview", "collations", "coordinatedCommits-preview", "geospatial", "geospatial-dev"]
-ON = {
-    "deletionVectors": "delta.enableDeletionVectors",
-    "typeWidening": "delta.enableTypeWidening",
-    "typeWidening-preview": "delta.enableTypeWidening",
-    "rowTracking": "delta.enableRowTracking",
-    "materializePartitionColumns": "delta.enableMaterializePartitionColumnsFeature",
-    "icebergCompatV1": "delta.enableIcebergCompatV1",
-    "icebergCompatV2": "delta.enableIcebergCompatV2",
-    "icebergCompatV3": "delta.enableIcebergCompatV3",
-}
 OTHERS = [f.name for f in FEATURES if f.drop in ("log", "rewrite") and f.name != "columnMapping"]
 PAIRS = [
     (made, other) for made in MADE for other in OTHERS if other not in MADE or MADE.index(made) < MADE.index(other)
 ]
-TYPES = {
-    "c": ("string", {"__COLLATIONS": {"c": "spark.UTF8_LCASE"}, "comment": "by no case"}),
-    "l": (
-        {"type": "array", "elementType": "string", "containsNull": True},
-        {"__COLLATIONS": {"l.element": "icu.UNICODE"}},
-    ),
-}
 
 
 def snapshot(table: Path) -> Snapshot:
     found = read_snapshot(table)
     assert found is not None
     return found
-
-
-def with_needs(names: Iterable[str]) -> set[str]:
-    found = set(names)
-    while more := {need for name in found for need in BY_NAME[name].requires} - found:
-        found |= more
-    return found
-
-
-def made(table: Path, *names: str) -> Snapshot:
-    """A table with these features, and what each leaves in a log."""
-    features = with_needs(names) | BASE
-    readers = frozenset(features & READER_FEATURES)
-    listed = readers - {"columnMapping"}
-    reader = 3 if listed else 2 if readers else 1
-    configuration = {"mine": "kept", **{ON[name]: "true" for name in names if name in ON}}
-    if "v2Checkpoint" in names:
-        configuration["delta.checkpointPolicy"] = "v2"
-    make(table, Protocol(reader, 7, readers if listed else None, frozenset(features)), **configuration)
-    log = table / "_delta_log" / f"{0:020}.json"
-    actions = list(read_commit(log))
-    domains = {"mine": "{}"} if "domainMetadata" in names else {}
-    if COLLATIONS & features:
-        domains["delta.collations"] = '{"writeVersions":{"icu":"75.1"}}'
-        for action in actions:
-            _collate(action, mapped="columnMapping" in features)
-    for name, value in domains.items():
-        actions.append({"domainMetadata": {"domain": name, "configuration": value, "removed": False}})
-    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    return snapshot(table)
-
-
-def _collate(action: Action, mapped: bool) -> None:
-    """Two collated columns in the schema, and bounds by collation in the statistics."""
-    if metadata := action.get("metaData"):
-        schema = json.loads(metadata["schemaString"])
-        for number, (name, (kind, more)) in enumerate(TYPES.items(), 2):
-            ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": name} if mapped else {}
-            schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {**more, **ids}})
-        metadata["schemaString"] = json.dumps(schema)
-        if mapped:
-            metadata["configuration"]["delta.columnMapping.maxColumnId"] = str(len(schema["fields"]))
-    elif add := action.get("add"):
-        bounds = {"spark.UTF8_LCASE.75.1": {"minValues": {"c": "a"}, "maxValues": {"c": "b"}}}
-        add["stats"] = json.dumps({**json.loads(add["stats"]), "statsWithCollation": bounds})
 
 
 def kept(now: Snapshot, gone: Iterable[str]) -> dict[str, Any]:
@@ -134,7 +71,8 @@ def moment_of(done: Dropped) -> datetime:
     return done.waiting
 
 
-@pytest.mark.parametrize("first", [m if "preview" in m else pytest.param(m, marks=pytest.mark.full) for m in MADE])
+@pytest.mark.full  # `tests/drop_machine.py` draws from these pairs in every run
+@pytest.mark.parametrize("first", MADE)
 @pytest.mark.parametrize("kind", ["first", "second", "both", "both and history"])
 def test_beside_every_other_feature(tmp_path: Path, first: str, kind: str) -> None:
     for one, other in PAIRS:

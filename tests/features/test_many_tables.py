@@ -22,7 +22,6 @@ from lakemirror.features.plan import Wish
 
 app = typer.Typer()
 app.add_typer(cli_features.app, name="features")
-UNUSED = ["timestampNtz", "variantType", "variantType-preview"]
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -147,18 +146,6 @@ def test_patterns(tmp_path: Path) -> None:
     tables = [tmp_path / name for name in ("a", "sales/b", "sales/old/c")]
     assert chosen(tables, tmp_path, ["sales/*"], ["*/old/*"]) == [tmp_path / "sales/b"]
     assert chosen(tables, tmp_path) == tables
-
-
-@pytest.mark.parametrize("name", UNUSED)
-@pytest.mark.parametrize("truncate", [False, True])
-def test_a_feature_that_is_named_and_not_used_goes(tmp_path: Path, name: str, truncate: bool) -> None:
-    names = frozenset({"appendOnly", "invariants", name})
-    table = make(tmp_path / "t", Protocol(3, 7, frozenset({name}), names))
-    done = drop(table, Wish((name,), truncate))
-    if done.waiting is None:
-        assert name not in features(table)
-    else:
-        assert truncate
 
 
 @pytest.mark.parametrize(("name", "kind"), [("timestampNtz", "timestamp_ntz"), ("variantType", "variant")])

@@ -11,11 +11,14 @@ from running_service import Running, new, until
 from tests.fault_proxy import LOST, FaultProxy, fault_proxy
 from tests.object_stores import moto
 
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
 from lakemirror.service.auth.audit_log import audit_lines
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.own_folder import IN_STORE
 from lakemirror.storage import connections, place
 from lakemirror.storage.place import Place, files_below
+from lakemirror.storage.served_prefix import ServedPrefix
 
 FILE = "/sales/shop/Files/LandingZone/orders/00000000000000000001.csv"
 ROWS = [b"id,name\n1,a\n", b"2,b\n"]
@@ -84,3 +87,32 @@ def test_nothing_that_was_answered_is_lost(failing: tuple[Place, FaultProxy]) ->
         "CreateFile", "Append", "Append", "Flush",
     ]  # fmt: skip
     assert [each["status"] for each in told].count(401) == 1
+
+
+def test_a_file_whose_rename_was_cut_in_two_gets_one_number(
+    failing: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _ = failing
+    issued: Issued = Principals(root, IN_STORE).add("writer", ["sales=contribute"])
+    service = Running(root, state=IN_STORE)
+    service.create(service.token(issued), "shop")
+    left: list[int] = []
+    keep_folder = ServedPrefix._keep_folder_of
+
+    def fails_once(self: ServedPrefix, path: str) -> None:
+        """Between the copy and the deletion of a renamed file."""
+        if left and "_publishing" in path:
+            left.pop()
+            raise LakemirrorError("storage-unavailable", "no answer")
+        keep_folder(self, path)
+
+    monkeypatch.setattr(ServedPrefix, "_keep_folder_of", fails_once)
+    table = Landing(f"{service.url}/sales/shop", issued.shown(), ca=str(service.ca)).table("orders", keys=["id"])
+    table.insert([{"id": 1}])
+    left.append(1)
+    table.insert([{"id": 2}])
+    assert not left
+    files = [path for path, _ in files_below(root / "sales/shop/Files", lambda _: True) if path.endswith(".parquet")]
+    assert files == [f"LandingZone/orders/{number:020}.parquet" for number in (1, 2)]
+    assert not [path for path, _ in files_below(root / "sales/shop/Files/_publishing", lambda _: True) if "tmp" in path]
+    service.stop()

@@ -71,6 +71,7 @@ def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
             found = set()
 
 
+@pytest.mark.full  # tests/stores/test_state_in_store.py does the same with the state in the store
 def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(
     machines: list[Machine], server: StoreServer
 ) -> None:

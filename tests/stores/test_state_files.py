@@ -381,6 +381,7 @@ def test_what_was_staged_on_a_disk_gives_way_to_the_copies(machines: Machines, t
     keep_block(first, f"{TABLE}/2.parquet", "MQ==", block, Conditions())
     (first.staging / "notes.txt").write_text("somebody's")
     flush(machines.next(), FILE, 3, Conditions(), None)
+    (machines.folder / FILE).write_bytes(b"later")
     again = machines.next(1)
     assert again.staging == first.staging and again.uploads == {}
     assert not list(again.staging.glob("up-*")) and (again.staging / "notes.txt").exists()
@@ -422,3 +423,21 @@ def test_captures_go_on_with_the_passwords_of_the_state(
     third.forget(shop.id)
     CaptureHost(own).follow([shop])
     assert len(NoProcess.began) == 4
+
+
+def test_a_state_folder_that_is_copied_into_the_store_goes_on(server: StoreServer, tmp_path: Path) -> None:
+    """As the page says: all but what is staged and the audit log."""
+    connections.give_options("", server.options)
+    bucket = server.bucket()
+    root = place(f"{bucket}/lake")
+    before = Principals(root, tmp_path)
+    before.add("writer", ["sales=read"])
+    key, trusted = Tokens(tmp_path / "keys").key_id, made_certificate(tmp_path / "tls").authority
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            server.put(bucket, f"lake/.lakemirror/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+    after = Principals(root, IN_STORE)
+    assert (after.tenant_id, after.all()) == (before.tenant_id, before.all())
+    assert Tokens(after.own / "keys").key_id == key
+    made = made_certificate(after.own / "tls")
+    assert trusted and made.authority and made.authority.read_bytes() == trusted.read_bytes()

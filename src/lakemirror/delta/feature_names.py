@@ -61,15 +61,17 @@ def without(protocol: Protocol, dropped: Iterable[str], reader_features: Iterabl
     return lowest(features_of(protocol) - frozenset(dropped), reader_features)
 
 
-def pure(features: Iterable[str]) -> Protocol | None:
-    """The smallest protocol of two plain numbers that holds these features, with more implied where it must.
+def pure(features: Iterable[str], without: Iterable[str] = ()) -> Protocol | None:
+    """The smallest protocol of two plain numbers that holds these features, with more implied where it must, and none
+    of those it is to be without.
 
     None where a feature needs a list. Writers that know only numbers can write it if they know the number.
     """
     wanted = frozenset(features)
     if not wanted <= LEGACY.keys():
         return None
-    fitting = [(r, w) for r, w in _PAIRS if w != 5 or r == 2 if wanted <= implied(r, w)]
+    banned = frozenset(without)
+    fitting = [(r, w) for r, w in _PAIRS if w != 5 or r == 2 if wanted <= implied(r, w) and not implied(r, w) & banned]
     return Protocol(*min(fitting, key=lambda pair: (pair[0], pair[1]))) if fitting else None
 
 

@@ -324,7 +324,7 @@ def _strip(schema: dict[str, Any], keys: tuple[str, ...]) -> None:
 
 def _lowest(protocol: Protocol, gone: Iterable[str], as_numbers: bool) -> Protocol:
     left = features_of(protocol) - set(gone)
-    numbers = pure(left) if as_numbers else None
+    numbers = pure(left, gone) if as_numbers else None
     return numbers or without(protocol, gone, READER_FEATURES)
 
 

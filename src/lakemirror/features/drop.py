@@ -120,7 +120,8 @@ class _Drop:
 
 
 def _drop_writer_features(drop: _Drop, step: Step) -> None:
-    commit(drop.table, lambda s: cleaning.without_writer_features(s, step.features, drop.wish.as_numbers))
+    is_last = set(drop.wish.features) <= set(step.features)  # else a later step ends at numbers, or cannot
+    commit(drop.table, lambda s: cleaning.without_writer_features(s, step.features, drop.wish.as_numbers and is_last))
 
 
 def _prepare(drop: _Drop, step: Step) -> None:

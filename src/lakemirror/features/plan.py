@@ -298,7 +298,7 @@ def _after(snapshot: Snapshot, gone: set[str], wish: Wish) -> Protocol:
     left = features_of(snapshot.protocol) - gone
     if any(BY_NAME[name].reads for name in gone) and not wish.truncate and not wish.unprotect:
         return lowest(left | {"checkpointProtection"}, READER_FEATURES)
-    numbers = pure(left) if wish.as_numbers else None
+    numbers = pure(left, gone) if wish.as_numbers else None
     return numbers or (without(snapshot.protocol, gone, READER_FEATURES) if gone else snapshot.protocol)
 
 
@@ -366,10 +366,6 @@ def _notes(snapshot: Snapshot, gone: set[str], after: Protocol, wish: Wish) -> I
             f"worse: {shown(snapshot.protocol)} becomes {shown(after)}, which writers that know only version numbers "
             f"refuse"
         )
-        left = features_of(snapshot.protocol) - gone
-        numbers = pure(left)
-        if numbers is not None and not any(BY_NAME[name].reads for name in gone - {"columnMapping"}):
-            yield f"way out: --as-numbers ends at {shown(numbers)}, which may imply features that nothing uses"
     if PROTECTED in snapshot.metadata.configuration and "checkpointProtection" not in gone:
         yield (
             "the history before version "

@@ -40,6 +40,7 @@ def table(spark: SparkSession, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_only_files_with_vectors_are_rewritten(spark: SparkSession, table: Path) -> None:
     before = read_snapshot(table)
     assert before is not None

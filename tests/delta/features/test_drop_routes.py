@@ -135,6 +135,7 @@ def test_delta_spark_takes_over_from_here(spark: SparkSession, tmp_path: Path) -
     assert features_of(snapshot(table).protocol) == {"appendOnly", "invariants"}
 
 
+@pytest.mark.full
 def test_clustering_survives_the_loss_of_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "t"
     spark.sql(
@@ -194,6 +195,7 @@ def test_clustered_files_are_rewritten_too(
     assert rows(spark, table) == before
 
 
+@pytest.mark.full
 def test_three_features_cost_one_rewrite(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "t"
     spark.sql(

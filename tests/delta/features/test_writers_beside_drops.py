@@ -281,10 +281,11 @@ def test_appends_beside_a_cut_of_the_history(spark: SparkSession, tmp_path: Path
         assert min(snapshot(table).log.commits) > old.version
 
 
-OTHERS = ["columnMapping", "deletionVectors", "checkConstraints", "changeDataFeed"]
+OTHERS = ["v2Checkpoint", "columnMapping", "deletionVectors", "checkConstraints", "changeDataFeed"]
 
 
-@pytest.mark.parametrize("feature", ["v2Checkpoint", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)])
+@pytest.mark.full
+@pytest.mark.parametrize("feature", OTHERS)
 def test_appends_of_another_engine(spark: SparkSession, tmp_path: Path, feature: str) -> None:
     pytest.importorskip("deltalake")
     table = tmp_path / "t"

@@ -237,7 +237,7 @@ def test_only_the_needed_row_groups_and_columns_are_read(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("way", WAYS)
 def test_values_larger_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """They are in files while the rows are written, and no more than a part of the memory is written at once."""
-    count, memory = 400, 4 << 20
+    count, memory = rounds(200, 400), 4 << 20
     worker = tuned(monkeypatch, way, memory)
     mirror = at(tmp_path, {"k": "bigint", "a": "string", "b": "bigint"})
     text = {k: f"{k:04}" * 10_000 for k in range(count)}

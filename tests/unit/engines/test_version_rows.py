@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.history_model import DELETE, UPSERT, Change, ChangeFile, HistoryModel, PartialRowMissing, hashable
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels.version_rows import Changed, fold_versions
 from lakemirror.engines.row_work import Target, TargetColumn, Versioning
@@ -146,7 +147,7 @@ SEQUENCES: list[dict[str, Any]] = [{}, {"sequence": "s"}, {"sequence": ["s", "t"
 @pytest.mark.parametrize("given", SEQUENCES, ids=["files", "s", "s,t"])
 def test_versions_are_those_of_the_model(given: dict[str, Any], deletes: str, track: tuple[str, ...]) -> None:
     options = {**given, "deletes": deletes, "history": {"mode": "scd2", "track": track}}
-    for seed in range(25):
+    for seed in range(rounds(10, 25)):
         files = files_of(random.Random(seed), distinct=False, partial=False)
         table = Table(options)
         for file in files:

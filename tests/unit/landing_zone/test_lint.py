@@ -271,13 +271,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert codes(check(tmp_path, settle=0)) == ["file-unreadable"] * 3
 
 
-def test_a_file_whose_pages_are_broken(tmp_path: Path) -> None:
-    data = bytearray(parquet(pa.table({"id": list(range(1000))}), compression="none", use_dictionary=False))
-    data[4:40] = b"\xff" * 36
-    found = only(check(database(tmp_path, bytes(data))))
-    assert found.code == "file-unreadable"
-
-
 @pytest.mark.parametrize(
     ("markers", "row"),
     [

@@ -1,7 +1,8 @@
 """A table folder behind the storage endpoint of a service.
 
-A file gets its number by a rename, which is one step, fails where the number is taken or the table folder is gone, and
-of a repeated one the source is missing: so a file gets one number, whatever becomes of the answers.
+A file gets its number by a rename, which fails where the number is taken or the table folder is gone. On a disk it is
+one step, and of a repeated one the source is missing. In a store a killed service leaves both names: then the file's
+own token says whose the number is. So a file gets one number, whatever becomes of the answers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xml.etree import ElementTree as etree
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
+from lakemirror.publisher.change_writer import token_of
 from lakemirror.publisher.folders.endpoint import WHERE, Answer, Endpoint, FilePart
 from lakemirror.publisher.folders.remote_folder import KEPT, RemoteFolder
 from lakemirror.publisher.folders.table_folder import (
@@ -85,7 +87,12 @@ class EndpointFolder(RemoteFolder):
         return io.BufferedReader(_RemoteFile(self._endpoint, path), _TAIL)
 
     def _name(self, kept: str, path: str) -> None:
-        self._rename(f"{KEPT}/{kept}", path)
+        try:
+            self._rename(f"{KEPT}/{kept}", path)
+        except FileExistsError:
+            if token_of(self, path.removeprefix(f"{self._folder}/")) != kept:
+                raise
+            self.forget(kept)
 
     def _take_back(self, path: str, kept: str) -> None:
         self._rename(path, f"{KEPT}/{kept}")
