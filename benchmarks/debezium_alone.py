@@ -30,9 +30,8 @@ def follow(into: Path, url: str, tables: Iterable[str]) -> None:
     with psycopg.connect(url, autocommit=True) as connection, into.open("wb") as output:
         log = ChangeLog(connection, SLOT)
         log.make()
-        followed = [("public", table) for table in tables]
-        log.publish(followed)
-        engine = _engine({**ENGINE, **log.properties(followed), **JSON}, output)
+        log.publish([("public", table) for table in tables])
+        engine = _engine({**ENGINE, **log.properties(), **JSON}, output)
         signal.signal(signal.SIGINT, lambda *_: os._exit(0))
         print("ready", flush=True)
         engine.run()

@@ -125,6 +125,32 @@ def test_rows_that_were_exchanged_without_being_logged(captured: Captured) -> No
     assert [row["v"] for row in captured.found("parts")] == ["attached", "logged", "in one transaction"]
 
 
+def test_a_table_that_had_another_name_for_a_while(captured: Captured) -> None:
+    """What is changed under another name does not come with the stream; nothing else is loaded again for it."""
+    url = captured.url
+    execute(url, "insert into one (id) values (1)", "insert into two (id) values (1)")
+    captured.finish("--tables", "public.*")
+    execute(url, "alter table one rename to work", "insert into work (id) values (2)", "alter table work rename to one")
+    execute(
+        url,
+        "alter table two add column later int",
+        "create index on two (v)",
+        "vacuum analyze two",
+        "insert into two (id) values (2)",
+    )
+    captured.finish("--tables", "public.*")
+    captured.assert_equal()
+    execute(
+        url,
+        "begin; alter table one rename to work; insert into work (id) values (3); "
+        "alter table work rename to one; commit",
+    )
+    captured.finish("--tables", "public.*")
+    captured.assert_equal()
+    assert captured.said().count("one: it had another name meanwhile") == 2
+    assert captured.said().count("two: ") == 1
+
+
 def test_a_table_that_gets_another_name_while_it_is_followed(captured: Captured) -> None:
     """Debezium gives its later events the former name, unless the new name is followed as well."""
     url = captured.url

@@ -16,7 +16,8 @@ class SourceForm:
     """`number`: of the table, for as long as it exists; 0: not known. `columns`: by name the number of each, which is
     not used again. `defaults`: the columns whose old rows may have got a value as they were added. `parts`: by the
     number of each partition the file it is stored in; 0 where it was made as a partition, and never truncated or
-    rewritten since: all its rows are in the log.
+    rewritten since: all its rows are in the log. `named`: another one each time that the table gets a name, also one
+    that it had before: changes under another name are in no stream; 0: not known.
     """
 
     number: int = 0
@@ -24,6 +25,7 @@ class SourceForm:
     key: tuple[str, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
     defaults: tuple[str, ...] = ()
+    named: int = 0
 
     @classmethod
     def of(cls, said: Mapping[str, Any] | None) -> SourceForm:
@@ -48,6 +50,8 @@ class SourceForm:
             return ""
         if now.number != self.number:
             return "it is another table of that name"
+        if self.named and now.named != self.named:
+            return "it had another name meanwhile"
         if now.key != self.key:
             return f"its key is now {', '.join(now.key) or 'none'}"
         if ignore:

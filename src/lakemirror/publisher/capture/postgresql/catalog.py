@@ -36,6 +36,8 @@ select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.rel
         from pg_partition_tree(c.oid) p join pg_inherits i on i.inhrelid = p.relid
         join pg_attribute a on a.attrelid = p.relid and a.attname = 'tableoid' join pg_class r on r.oid = p.relid
         where c.relkind = 'p' and p.level > 0),
+       -- the type of a table's rows has its name and schema, and changes with them alone, or with the owner
+       (select t.xmin::text::bigint from pg_type t where t.oid = c.reltype),
        case when not has_schema_privilege(n.oid, 'usage')
             then array[format('the role %I may not use the schema', current_user),
                        format('GRANT USAGE ON SCHEMA %I TO %I;', n.nspname, current_user)]
@@ -96,7 +98,7 @@ def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mappin
 def _table(
     row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], values: ValueOptions, options: CaptureOptions
 ) -> SourceTable:
-    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, denied = row
+    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, named, denied = row
     key = tuple(key or ())
     kept, left_out, numbers, defaults = [], [], {}, []
     for column, is_generated, *kind, place, has_default in columns:
@@ -108,7 +110,7 @@ def _table(
             kept.append(
                 source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
             )
-    form = SourceForm(number, numbers, key, parts or {}, tuple(defaults))
+    form = SourceForm(number, numbers, key, parts or {}, tuple(defaults), named or 0)
     table = SourceTable(
         schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
     )

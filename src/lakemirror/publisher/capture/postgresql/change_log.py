@@ -127,7 +127,7 @@ class ChangeLog:
             renamed = self._renamed(tables)
             return step(lambda handler: handler.handle(groups, renamed))
 
-        return DebeziumStream(self.properties(list(tables)), handle, self._too_large)
+        return DebeziumStream(self.properties(), handle, self._too_large)
 
     def _renamed(self, tables: Mapping[Table, int]) -> list[Exchanged]:
         """The tables that have other names by now: Debezium gives later events of such a table its former name.
@@ -159,8 +159,9 @@ class ChangeLog:
         )
         return error
 
-    def properties(self, tables: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Debezium's properties. It reads the definitions of these tables alone, not of all of the database."""
+    def properties(self) -> dict[str, str]:
+        """Debezium's properties. No table is left out that may be, or may have been, one of the publication: it takes
+        changes under a name that it leaves out for those of the table's former name."""
         info = self._connection.info
         if info.host.startswith("/"):
             raise LakemirrorError(
@@ -194,8 +195,8 @@ class ChangeLog:
         for name in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
             if given.get(name):
                 found[f"database.{name}"] = given[name]
-        if tables:
-            found["table.include.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in tables)
+        if _LEFT_OUT:
+            found["table.exclude.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in _LEFT_OUT)
         return {**found, **EVENT_PROPERTIES}
 
     def row_query(self, select: str, key: Mapping[str, Any]) -> str:
