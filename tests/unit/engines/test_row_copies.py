@@ -217,6 +217,29 @@ def test_a_look_up_makes_the_copy_that_the_next_one_reads(tmp_path: Path, table:
     assert read(add, target) == (True, expected), "the data file is not opened"
 
 
+def test_many_rows_come_in_parts_and_what_a_copy_cannot_give_from_pages(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add, rows = table
+    opened(tmp_path, add, target)
+    monkeypatch.setattr("lakemirror.engines.kernels.live_rows.ROWS_AT_ONCE", 30)
+    read, chosen = [], RowFile.chosen
+
+    def limited(file: RowFile, numbers: Any, columns: Any) -> pa.Table:
+        read.append(len(numbers))
+        if len(read) == 6:
+            raise pa.ArrowInvalid("input array too large")
+        return chosen(file, numbers, columns)
+
+    monkeypatch.setattr(RowFile, "chosen", limited)
+    parts = list(chosen_rows(add, target, np.arange(100), target.columns))
+    assert read == [part.num_rows for part in parts] == [30, 30, 30, 10]
+    assert pa.concat_tables(parts) == rows
+    assert pa.concat_tables(chosen_rows(add, target, np.arange(100), target.columns)) == rows
+    assert read == [30, 30, 30, 10, 30, 30], "the rest is read from pages"
+    assert not list(chosen_rows(add, target, np.arange(0), target.columns))
+
+
 def test_tables_without_such_options_have_no_copy(tmp_path: Path, table: tuple[Any, Any, pa.Table]) -> None:
     _, add, rows = table
     for names, has_copy in ((["k", "v", "d"], False), (["k", "v", DELETED], True), (["k", "v", "__START_AT"], True)):
