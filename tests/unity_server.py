@@ -129,7 +129,7 @@ def real(folder: Path, port: int) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(120):
+        for _ in range(360):
             assert server.poll() is None, (folder / "log").read_text()[-2000:]
             try:
                 urlopen(f"{url}{API}/catalogs").close()

@@ -117,6 +117,17 @@ def test_new_columns_are_set_in_the_entry_which_keeps_its_grants(
     assert (again.created, again.changed, again.dropped) == ([], [], [])
 
 
+def test_a_folder_of_any_name(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a lake ü 100%#x"
+    Landing(folder).table("orders", ["id"]).insert([{"id": 1}])
+    database = opened(folder, url)
+    database.sync()
+    assert database.register(None, "n_shop", "unity").created == ["unity.n_shop.orders"]
+    assert entries(url, "n_shop")["orders"][0] == (folder / "Tables/orders").as_uri()
+    again = database.register(None, "n_shop", "unity")
+    assert (again.created, again.changed, again.dropped, again.failed) == ([], [], [], {})
+
+
 def test_an_address_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakemirror.spark_session.session.start", lambda *_, **__: pytest.fail("Spark was started"))
     Landing(tmp_path).table("orders", ["id"]).insert([{"id": 1}])

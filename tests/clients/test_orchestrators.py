@@ -21,7 +21,7 @@ result = materialize([shop], raise_on_error=False)
 print([dict(event.materialization.metadata) for event in result.all_events if event.is_step_materialization])
 """
 COMMANDS = {
-    "dagster": [["python", "pipeline.py"]],
+    "dagster": [["python", "dags/pipeline.py"]],
     "airflow": [
         ["airflow", "db", "migrate"],
         ["airflow", "dags", "reserialize"],
@@ -51,10 +51,11 @@ def test_the_example_mirrors_and_says_what_failed(name: str, tmp_path: Path) -> 
     declare(shop, "orders", ["id"])
     put(shop, "orders", 1, {"id": [1, 2, 3], "__rowMarker__": [0] * 3})
     code = example(name).code.replace("retries=2", "retries=0")  # a retry waits for minutes
-    (tmp_path / "pipeline.py").write_text(code + (MATERIALIZE if name == "dagster" else ""))
+    (tmp_path / "dags").mkdir()  # Airflow walks all of it, and refuses the links of an environment
+    (tmp_path / "dags/pipeline.py").write_text(code + (MATERIALIZE if name == "dagster" else ""))
     environment = {
         **os.environ, "PYTHONPATH": str(Path(lakemirror.__file__).parents[1]), "AIRFLOW_HOME": str(tmp_path / "home"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
     }  # fmt: skip
 
     def run() -> str:

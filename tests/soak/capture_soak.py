@@ -236,17 +236,17 @@ class Soak:
     def lose_slot(self) -> None:
         """The slot is dropped, as by an operator who needs the disk. A kill waits until the tables are marked."""
         self.end("capture", signal.SIGTERM)
-        self._wait_for_slot("active = false")
+        self._wait_for_slot("active", 0)  # it may have been ended before it made one
         self.sql("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
         self.changes()
         self.start("capture", "--reload", "all")
-        self._wait_for_slot("true")
+        self._wait_for_slot("true", 1)
 
-    def _wait_for_slot(self, condition: str) -> None:
+    def _wait_for_slot(self, condition: str, count: int) -> None:
         end, slot = time.monotonic() + PATIENCE, CaptureOptions(self.url).slot
         query = f"select count(*) from pg_replication_slots where slot_name = '{slot}' and {condition}"
         with psycopg.connect(self.url, autocommit=True) as connection:
-            while connection.execute(query.encode()).fetchone() != (1,):
+            while connection.execute(query.encode()).fetchone() != (count,):
                 assert time.monotonic() < end, query
                 time.sleep(0.1)
 

@@ -40,7 +40,7 @@ FEWEST_ROWS = 64 * 1024
 
 _WIDEST = 512  # bytes of a row, decoded, on average: pages have few of those that are wider
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for a copy
-_ROWS_AT_ONCE = 64 * 1024
+ROWS_AT_ONCE = 64 * 1024
 Request: TypeAlias = Callable[[str, Callable[[], bool]], None]
 
 
@@ -118,7 +118,7 @@ class RowCopies:
 
     def _parts(self, parquet: Any, add: Action, target: Target) -> Iterator[pa.Table]:
         for group in row_groups(add, target, None, parquet.metadata):
-            for table in rows_of(parquet, group, _columns(target), at_once=_ROWS_AT_ONCE):
+            for table in rows_of(parquet, group, _columns(target), at_once=ROWS_AT_ONCE):
                 self._pause()
                 yield table
 
@@ -131,7 +131,7 @@ def copied_rows(add: Action, target: Target, numbers: np.ndarray, columns: Seque
         return None
     try:
         return file.chosen(numbers, columns)
-    except (Damaged, OSError, Replaced) as error:
+    except (Damaged, OSError, Replaced, pa.ArrowInvalid) as error:  # of Arrow: more than 2 GiB of texts
         LATELY_READ.drop(name)
         log.info("a copy of rows is not used: %s", error)
         if isinstance(error, Damaged):

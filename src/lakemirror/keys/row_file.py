@@ -9,6 +9,7 @@ is too short, or a failing disk, gives an error.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -81,7 +82,7 @@ class RowFile:
         try:
             self.identity, self.rows, self._texts = str(header["identity"]), int(header["rows"]), int(header["texts"])
             columns = [Column(tuple(name), int(least), str(kind)) for name, least, kind in header["columns"]]
-            self._shape = Shape(columns)
+            self._shape = Shape(self.identity, columns)
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{path.name}: {error}") from error
         self._places = {column.name: place for place, column in enumerate(columns)}
@@ -144,7 +145,7 @@ class RowFile:
             raise Damaged(f"{self.path.name}: its texts are not where they should be")
         data, at = _read(file, self._end + 8 * starts, 8 * words, np.empty(0, np.uint8))
         held, at = data[: len(data) // 8 * 8].view(np.uint64), at >> 3
-        if (text_sums(held, at, words, starts) != held[at]).any():
+        if (text_sums(held, at, words, starts, self._shape.salt) != held[at]).any():
             raise Damaged(f"{self.path.name}: a text is damaged")
         bounds = np.stack([8 * at + 8, 8 * at + 8 + lengths], axis=1).ravel()  # a text, and what is up to the next one
         both = pa.Array.from_buffers(
@@ -155,10 +156,13 @@ class RowFile:
 
 
 class Shape:
-    """How a row is laid out. `width`: its bytes, a multiple of four."""
+    """How a row is laid out. `width`: its bytes, a multiple of four. `salt`: what the checksums of this copy begin
+    with, so that rows of another one are not taken for its own."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, identity: str, columns: Sequence[Column]) -> None:
         self.columns = columns
+        told = json.dumps([identity, columns]).encode()
+        self.salt = np.uint64(int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little"))
         texts = np.dtype([("at", "<u4"), ("size", "<u4")])
         fields: list[Any] = [(SUM, "<u4"), (NULLS, "u1", (1 + (len(columns) - 1) // 8,))]
         fields += [(f"c{place}", texts if each.format == "text" else each.format) for place, each in enumerate(columns)]
@@ -171,7 +175,7 @@ class Shape:
     def sums(self, rows: npt.NDArray[Any], numbers: Numbers) -> npt.NDArray[np.uint32]:
         """The checksums of rows with these numbers."""
         words = rows.view(np.uint32).reshape(len(rows), self.width // 4)
-        found = numbers.astype(np.uint64)
+        found = numbers.astype(np.uint64) ^ self.salt
         with np.errstate(over="ignore"):
             for word, factor in enumerate(_factors(words.shape[1])[1:], start=1):
                 found += words[:, word] * factor
@@ -210,7 +214,7 @@ def _distinct(places: Numbers, size: int) -> tuple[Numbers, Numbers]:
     return rows[distinct], rank[places]
 
 
-def text_sums(words: Words, at: Numbers, counts: Numbers, places: Numbers) -> Words:
+def text_sums(words: Words, at: Numbers, counts: Numbers, places: Numbers, salt: np.uint64) -> Words:
     """The checksums of texts that have so many words, with the checksum itself, from `at` on. `places`: in the file."""
     tail = counts - 1
     ends = np.cumsum(tail)
@@ -218,7 +222,7 @@ def text_sums(words: Words, at: Numbers, counts: Numbers, places: Numbers) -> Wo
     total = np.zeros(len(place) + 1, np.uint64)
     with np.errstate(over="ignore"):
         np.cumsum(words[np.repeat(at + 1, tail) + place] * _factors(int(tail.max(initial=0)))[place], out=total[1:])
-        return mixed(total[ends] - total[ends - tail] + places.astype(np.uint64))
+        return mixed(total[ends] - total[ends - tail] + (places.astype(np.uint64) ^ salt))
 
 
 def _factors(count: int) -> Words:

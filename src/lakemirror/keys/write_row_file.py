@@ -40,8 +40,8 @@ def write_row_file(
     """Writes the copy of a data file with so many rows. `parts`: these, with these columns. `bounds`: least and largest
     value of columns of whole numbers. Errors: ValueError if other rows come, OSError.
     """
-    shape = Shape([_column_of(column, bounds.get(column.name)) for column in columns])
-    texts, written = _Texts(), 0
+    shape = Shape(identity, [_column_of(column, bounds.get(column.name)) for column in columns])
+    texts, written = _Texts(shape.salt), 0
     with path.open("wb") as file:
         for table in parts:
             if written + table.num_rows > rows:
@@ -77,8 +77,9 @@ def _encoded(shape: Shape, table: pa.Table, first: int, texts: _Texts, file: IO[
 class _Texts:
     """The texts of a copy that is being written. One that came lately is not written again."""
 
-    def __init__(self) -> None:
+    def __init__(self, salt: np.uint64) -> None:
         self.bytes = 0
+        self._salt = salt
         self._known: dict[pa.DataType, pa.Array] = {}
         self._at: dict[pa.DataType, Numbers] = {}
 
@@ -112,7 +113,7 @@ class _Texts:
         begin = self.bytes >> 3
         if begin + len(held) >= 1 << 32:
             raise ValueError("there are too many texts")
-        held[at] = text_sums(held, at, words, at + begin)
+        held[at] = text_sums(held, at, words, at + begin, self._salt)
         file.write(held.data)
         self.bytes += held.nbytes
         found: Numbers = at + begin

@@ -10,8 +10,9 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from lakemirror.delta.log import Metadata, read_snapshot
 from lakemirror.errors import LakemirrorError
@@ -54,7 +55,8 @@ class CatalogOfUnity:
         return [
             Entry(
                 (namespace, each["name"]), "view" if "VIEW" in str(each.get("table_type")) else "table",
-                each.get("comment") or "", each.get("storage_location") or "", _columns(each.get("columns") or ()),
+                each.get("comment") or "", _decoded(each.get("storage_location") or ""),
+                _columns(each.get("columns") or ()),
             )
             for each in found
         ]  # fmt: skip
@@ -66,7 +68,7 @@ class CatalogOfUnity:
         self._ask("POST", "schemas", {"name": namespace, "catalog_name": self.name})
 
     def make(self, name: Name, path: str, comment: str) -> None:
-        location = f"file://{path}" if path.startswith("/") else path
+        location = Path(path).as_uri() if path.startswith("/") else path
         table = {
             "name": name[1], "catalog_name": self.name, "schema_name": name[0], "table_type": "EXTERNAL",
             "data_source_format": "DELTA", "columns": _described(path), "storage_location": location,
@@ -123,6 +125,11 @@ class CatalogOfUnity:
             reason = str(error)
         what = f"{method} {path.partition('?')[0]}"
         raise LakemirrorError("catalog-refused", f"Unity Catalog at {self._uri} refused `{what}`: {reason}")
+
+
+def _decoded(location: str) -> str:
+    """A path as the disk has it."""
+    return unquote(location) if location.startswith("file:") else location
 
 
 def _described(path: str) -> Sequence[Mapping[str, Any]]:

@@ -60,6 +60,14 @@ def test_no_cut_while_a_table_ends_elsewhere(tmp_path: Path, streams: Any, chang
     assert made.step(streams, 8, 0) == 1
 
 
+def test_no_cut_while_a_table_must_be_loaded_again(tmp_path: Path, streams: Any) -> None:
+    """The catalog is looked at last: it costs a query."""
+    made, looks = cuts(tmp_path), list[str]()
+    assert made.step(streams, 7, 0, lambda: bool(looks.append("must"))) is None
+    assert made.step(streams, 4, 0, lambda: bool(looks.append("too early"))) is None
+    assert made.step(streams, 7, 0) == 1 and looks == ["must"]
+
+
 def test_a_cut_is_made_once_and_in_its_time(tmp_path: Path, streams: Any) -> None:
     made = cuts(tmp_path, every=0.2)
     assert made.step(streams, 7, 0) is None, "it is not due yet"

@@ -20,8 +20,9 @@ from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Target, TargetColumn
-from lakemirror.keys import key_index, look_up, row_copies
+from lakemirror.keys import index_folder, key_index, look_up, row_copies
 from lakemirror.keys.find_keys import find_keys
+from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.row_copies import copied_rows
@@ -141,8 +142,23 @@ def test_a_file_that_is_replaced_while_it_is_open_is_not_read(tmp_path: Path) ->
     file = written(tmp_path / "x", columns, rows_of(columns, 20), 64)
     written(tmp_path / "y", columns, rows_of(columns, 30), 64)
     (tmp_path / "y").replace(tmp_path / "x")
-    with pytest.raises(Exception, match="x"):
+    with pytest.raises(Replaced):
         file.chosen(np.arange(3), columns)
+
+
+def test_rows_of_another_copy_are_not_believed(tmp_path: Path) -> None:
+    """Its bytes are in the open file: the inode of a file that was removed is used again."""
+    columns = columns_of(("int", "string"))
+    rows = rows_of(columns, 20)
+    file = written(tmp_path / "x", columns, rows, 64)
+    for identity, other in (("other", rows), ("it", rows)):
+        write_row_file(tmp_path / "y", identity, 20, columns, [other], {})
+        (tmp_path / "x").write_bytes((tmp_path / "y").read_bytes().ljust(file._end + file._texts))
+        if identity == "it":
+            assert file.chosen(np.arange(20), columns).equals(rows)
+        else:
+            with pytest.raises(Damaged):
+                file.chosen(np.arange(20), columns)
 
 
 def test_nested_columns_have_no_copy() -> None:
@@ -201,6 +217,29 @@ def test_a_look_up_makes_the_copy_that_the_next_one_reads(tmp_path: Path, table:
     assert read(add, target) == (True, expected), "the data file is not opened"
 
 
+def test_many_rows_come_in_parts_and_what_a_copy_cannot_give_from_pages(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add, rows = table
+    opened(tmp_path, add, target)
+    monkeypatch.setattr("lakemirror.engines.kernels.live_rows.ROWS_AT_ONCE", 30)
+    read, chosen = [], RowFile.chosen
+
+    def limited(file: RowFile, numbers: Any, columns: Any) -> pa.Table:
+        read.append(len(numbers))
+        if len(read) == 6:
+            raise pa.ArrowInvalid("input array too large")
+        return chosen(file, numbers, columns)
+
+    monkeypatch.setattr(RowFile, "chosen", limited)
+    parts = list(chosen_rows(add, target, np.arange(100), target.columns))
+    assert read == [part.num_rows for part in parts] == [30, 30, 30, 10]
+    assert pa.concat_tables(parts) == rows
+    assert pa.concat_tables(chosen_rows(add, target, np.arange(100), target.columns)) == rows
+    assert read == [30, 30, 30, 10, 30, 30], "the rest is read from pages"
+    assert not list(chosen_rows(add, target, np.arange(0), target.columns))
+
+
 def test_tables_without_such_options_have_no_copy(tmp_path: Path, table: tuple[Any, Any, pa.Table]) -> None:
     _, add, rows = table
     for names, has_copy in ((["k", "v", "d"], False), (["k", "v", DELETED], True), (["k", "v", "__START_AT"], True)):
@@ -244,12 +283,16 @@ def test_a_file_in_the_place_of_a_copy_stays(tmp_path: Path, table: tuple[Any, A
     (path,) = (tmp_path / "keys").glob("*/*.rows")
     path.write_bytes(b"somebody's rows")
     look_up.LATELY_READ.clear()
-    opened(tmp_path, add, target)
+    index = opened(tmp_path, add, target)
+    with pytest.raises(ValueError, match="stays"):
+        index.rows.build(add, target)
     assert path.read_bytes() == b"somebody's rows"
     assert read(add, target) == (False, rows.take(pa.array([3, 50, 99])))
 
 
-def test_copies_have_half_of_the_room_and_give_it_up_for_keys(tmp_path: Path, table: tuple[Any, Any, pa.Table]) -> None:
+def test_copies_have_half_of_the_room_and_give_it_up_for_keys(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, add, _ = table
     index = opened(tmp_path, add, target)
     (path,) = (tmp_path / "keys").glob("*/*.rows")
@@ -262,6 +305,15 @@ def test_copies_have_half_of_the_room_and_give_it_up_for_keys(tmp_path: Path, ta
     assert path.exists()
     index._folder.most_bytes = 2 * size
     assert index._folder.make_room(size) and path.exists()
+    keys = path.with_name(f"{'0' * 32}.keys")
+    keys.write_bytes(path.read_bytes().replace(b"LMROWS", b"LMKEYS"))
+    for each in (keys, path):
+        os.utime(each, (1, 1))
+    monkeypatch.setattr(index_folder, "_is_orphan", lambda path: False)
+    assert not index._folder.make_room(size + 1, of_rows=True) and keys.exists() and not path.exists()
+    keys.unlink()
+    look_up.LATELY_READ.clear()
+    opened(tmp_path, add, target, 2 * size)
     assert index._folder.make_room(size + 1) and not path.exists(), "though it was used just now"
 
 
@@ -284,3 +336,17 @@ def test_a_file_of_ended_versions_has_no_copy(tmp_path: Path, table: tuple[Any, 
         add["stats"] = json.dumps(json.loads(add["stats"]) | {"nullCount": {"__END_AT": nulls}})
         opened(tmp_path, add, target)
         assert read(add, target)[0] is has_copy
+
+
+def test_damage_that_is_seen_when_rows_are_read_costs_the_copy(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table]
+) -> None:
+    target, add, rows = table
+    opened(tmp_path, add, target)
+    (path,) = (tmp_path / "keys").glob("*/*.rows")
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(64 << 10)
+        file.write(bytes(len(content) - (64 << 10)))
+    assert read(add, target) == (False, rows.take(pa.array([3, 50, 99])))
+    assert not path.exists()

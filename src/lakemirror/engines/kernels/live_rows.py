@@ -16,7 +16,7 @@ from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.given_rows import Given, are_many, given_rows, kept_pages
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
-from lakemirror.keys.row_copies import copied_rows
+from lakemirror.keys.row_copies import ROWS_AT_ONCE, copied_rows
 
 
 def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
@@ -37,9 +37,14 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
 def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequence[TargetColumn]) -> Iterator[pa.Table]:
     """The rows with these numbers (ascending, as from `live_of`), in these columns, deleted or not. Keys in the cache
     are not read; nor is the file, if it has a copy there."""
-    copied = copied_rows(add, target, wanted, columns)
-    if copied is not None:
+    while len(wanted):
+        copied = copied_rows(add, target, wanted[:ROWS_AT_ONCE], columns)
+        if copied is None:
+            break
         yield copied
+        wanted = wanted[ROWS_AT_ONCE:]
+        del copied  # before the next ones are read
+    else:
         return
     with opened(DataFile.of(add, target)) as parquet:
         given = []

@@ -131,7 +131,8 @@ class DebeziumStream:
                 committer.markProcessed(records.get(records.size() - 1))
                 committer.markBatchFinished()
         except BaseException as error:
-            self._failure = error
+            if not (self._stopped.is_set() and "InterruptedException" in type(error).__name__):  # that is `stop`
+                self._failure = error
             raise
 
     def _end(self, success: bool, message: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -79,6 +80,12 @@ def value_options(options: CaptureOptions) -> ValueOptions:
             "input-invalid", f"{options.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
         )
     return ValueOptions(numeric, options.infinite == "null")
+
+
+def followed(tables: Iterable[SourceTable], said: Mapping[str, Any] | None) -> list[SourceTable]:
+    """The tables that the landing zone's `_capture.json` names; all, where there is none."""
+    known = None if said is None else {each.get("table") for each in said.get("tables", [])}
+    return [table for table in tables if known is None or f"{table.schema}.{table.name}" in known]
 
 
 def is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:

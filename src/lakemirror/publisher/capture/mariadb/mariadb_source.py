@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, 
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_block import SourceBlock, require_ready, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
-from lakemirror.publisher.capture.source_tables import SourceColumn, SourceTable
+from lakemirror.publisher.capture.source_tables import SourceColumn, SourceTable, followed
 
 ROWS = 20_000
 """Rows of a load that are read at a time."""
@@ -42,9 +42,7 @@ class BinlogLog:
 
     def published(self, said: Mapping[str, Any] | None) -> set[Table]:
         """The tables that were followed up to where the stream begins; all, where the landing zone does not say."""
-        tables = read_tables(self._session, self._options)
-        known = None if said is None else {each.get("table") for each in said.get("tables", [])}
-        return {(t.schema, t.name) for t in tables if known is None or f"{t.schema}.{t.name}" in known}
+        return {(each.schema, each.name) for each in followed(read_tables(self._session, self._options), said)}
 
     def publish(self, tables: Sequence[Table]) -> None:
         """The log has the changes of all tables."""
@@ -66,13 +64,10 @@ class BinlogLog:
 class MariaDbSource(SourceBlock):
     """Used in a `with` block. `capture-source-failed` where the server does not answer."""
 
-    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
-        """`stopped`: True where a load shall end."""
-        super().__init__(options, stopped)
-        self._loading: MariaSession | None = None
-        self._session: MariaSession
-        self.log: BinlogLog
-        self.kind = "mariadb"
+    kind = "mariadb"
+    log: BinlogLog
+    _session: MariaSession
+    _loading: MariaSession | None = None
 
     def __enter__(self) -> MariaDbSource:
         self._session = self._open.enter_context(opened(self._options))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.loaded_rows import Publish, Tell, converted
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
@@ -29,14 +28,10 @@ class PostgresSource(SourceBlock):
     """Used in a `with` block. `capture-source-failed` where the database does not answer."""
 
     kind = "postgresql"
-
-    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
-        """`stopped`: True where a load shall end."""
-        super().__init__(options, stopped)
-        self._loader: Loader | None = None
-        self._reader: Any = None
-        self.connection: Connection[Any]
-        self.log: ChangeLog
+    connection: Connection[Any]
+    log: ChangeLog
+    _loader: Loader | None = None
+    _reader: Any = None
 
     def __enter__(self) -> PostgresSource:
         self.connection = self._open.enter_context(connected(self._options))

@@ -26,7 +26,7 @@ from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stoppe
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_block import SourceBlock, require_ready, wait_until_free
 from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
-from lakemirror.publisher.capture.source_tables import SourceTable
+from lakemirror.publisher.capture.source_tables import SourceTable, followed
 from lakemirror.publisher.capture.sqlserver.change_tables import ChangeTableStream, loading, read_rows
 from lakemirror.publisher.capture.sqlserver.log_positions import position_of
 from lakemirror.publisher.capture.sqlserver.sqlserver_catalog import read_captured, read_tables, types_of
@@ -55,15 +55,11 @@ class ChangeLog:
     def published(self, said: Mapping[str, Any] | None) -> set[Table]:
         """The tables that were followed, without those whose change table was made again since."""
         captured = read_captured(self._session)
-        tables = read_tables(self._session, self._options)
-        known = None if said is None else {each.get("table") for each in said.get("tables", [])}
         reached = max(int((said or {}).get("position") or 0), self.oldest())
         return {
             (table.schema, table.name)
-            for table in tables
-            if (known is None or f"{table.schema}.{table.name}" in known)
-            and table.number in captured
-            and (known is None or captured[table.number].oldest <= reached)
+            for table in followed(read_tables(self._session, self._options), said)
+            if table.number in captured and (said is None or captured[table.number].oldest <= reached)
         }
 
     def oldest(self) -> int:
@@ -93,12 +89,8 @@ class SqlServerSource(SourceBlock):
     """Used in a `with` block. `capture-source-failed` where the server does not answer."""
 
     kind = "sqlserver"
-
-    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
-        """`stopped`: True where a load shall end."""
-        super().__init__(options, stopped)
-        self._session: SqlServerSession
-        self.log: ChangeLog
+    log: ChangeLog
+    _session: SqlServerSession
 
     def __enter__(self) -> SqlServerSource:
         self._session = self._open.enter_context(opened(self._options))
