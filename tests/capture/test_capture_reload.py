@@ -25,8 +25,10 @@ Execute = Any
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CaptureProcess, Execute]]:
-    url = request.getfixturevalue(f"{'postgres' if request.param == 'postgresql' else 'mariadb'}_server").database()
-    kind = postgresql.Captured if request.param == "postgresql" else of_mariadb.Captured
+    if request.param == "postgresql":
+        url, kind = request.getfixturevalue("postgres_server").database(), postgresql.Captured
+    else:
+        url, kind = request.getfixturevalue("mariadb_servers")("mariadb").database(), of_mariadb.Captured
     made = kind(url, tmp_path / "shop", tmp_path / "log")
     yield made, lambda *said: (execute if request.param == "postgresql" else mariadb.execute)(url, *said)
     made.close()

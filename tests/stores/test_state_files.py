@@ -27,6 +27,7 @@ from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.certificates import made_certificate, tls_context
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.own_folder import IN_STORE, own_folder
+from lakemirror.service.storage import staged_copies
 from lakemirror.service.storage.blocks import keep_block, uncommitted
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
@@ -38,6 +39,7 @@ from lakemirror.storage import Place, connections, place
 from lakemirror.storage.durable import begin_folder, put_over
 from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.place import files_below, local_path
+from lakemirror.storage.served_files import now_ns
 from lakemirror.storage.storage import Entry
 
 TABLE = "Files/LandingZone/orders"
@@ -291,6 +293,20 @@ def test_appends_to_a_published_file_go_on_while_it_is_the_same(machines: Machin
     assert upload is not None and (upload.base, upload.end) == (3, 6)
     flush(second, FILE, 6, Conditions(), None)
     assert content(second, FILE) == b"abcdef" and machines.left() == []
+
+
+def test_of_two_appends_at_one_position_the_later_counts_whatever_the_clocks_say(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = machines.next()
+    create_file(first, FILE, Conditions())
+    with monkeypatch.context() as ahead:
+        ahead.setattr(staged_copies, "now_ns", lambda: now_ns() + 3_600_000_000_000)
+        append(first, FILE, 0, b"abc", 3)
+    append(machines.next(), FILE, 0, b"xyz", 3)
+    third = machines.next()
+    flush(third, FILE, 3, Conditions(), None)
+    assert content(third, FILE) == b"xyz"
 
 
 def dies(*_: object) -> None:

@@ -22,7 +22,7 @@ from lakemirror.storage.durable import put_over, put_table
 from lakemirror.storage.place import files_below, storage_of
 from lakemirror.storage.served_files import now_ns
 
-_PART = re.compile("part-[0-9a-f]{16}([0-9a-f]{16})")
+_PART = re.compile("part-([0-9a-f]{16})([0-9a-f]{16})")
 _COPY = re.compile(f"{UPLOAD.pattern}/({JOURNAL}|{_PART.pattern})|blocks/{BLOCKS.pattern}/{BLOCK.pattern}")
 _PIECE = 4 << 20
 
@@ -33,6 +33,7 @@ class StagedCopies:
     def __init__(self, place: Place | None, staging: Path) -> None:
         self._place, self._staging = place, staging
         self._doomed: deque[str] = deque()
+        self._ahead = 0  # nanoseconds by which the clock of the machine before was ahead of ours, at least
 
     def keep(self, upload: Upload, part: Part | None = None) -> None:
         """Puts what another machine needs to go on with an upload: that it is there, and a part that is written."""
@@ -45,7 +46,7 @@ class StagedCopies:
                     put_over(self._place / folder.name / JOURNAL, journal.readline(), durable=True)
                 upload.is_copied = True
             if part is not None and part.length:
-                name = f"{folder.name}/part-{now_ns():016x}{part.position:016x}"
+                name = f"{folder.name}/part-{now_ns() + self._ahead:016x}{part.position:016x}"
                 self._put(name, folder / part.file, part.position if part.file == DATA else 0, part.length)
 
     def keep_block(self, block: Path) -> None:
@@ -85,7 +86,8 @@ class StagedCopies:
                 shutil.copyfileobj(source, file, _PIECE)
                 length = file.tell()
             if found := _PART.fullmatch(target.name):
-                parts.setdefault(target.parent, []).append(Part(int(found[1], 16), length, target.name))
+                self._ahead = max(self._ahead, int(found[1], 16) + 1 - now_ns())
+                parts.setdefault(target.parent, []).append(Part(int(found[2], 16), length, target.name))
             elif target.name == JOURNAL:
                 parts.setdefault(target.parent, [])
         for folder, those in parts.items():
