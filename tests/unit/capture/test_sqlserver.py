@@ -278,7 +278,7 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
 
     monkeypatch.setattr(change_log, "_LEFT_OUT", {})
     monkeypatch.setattr(change_log, "DebeziumStream", Stream)
-    monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self, tables: {})
+    monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self: {})
     log = change_log.ChangeLog(Answers(), "slot")
     error = log._too_large()
     assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None
