@@ -166,10 +166,13 @@ def _address() -> str:
 
 
 def _number(answers: socket.socket) -> int:
-    """The next number, which the process that forks sends in one piece."""
-    data = answers.recv(16)
-    if not data.endswith(b"\n"):
-        raise EOFError("the process that forks has ended")
+    """The next number. It ends with its line: the number of a process that ends at once is followed by its status."""
+    data = b""
+    while not data.endswith(b"\n"):
+        byte = answers.recv(1)
+        if not byte:
+            raise EOFError("the process that forks has ended")
+        data += byte
     return int(data)
 
 
@@ -184,7 +187,7 @@ def _forks(address: str) -> tuple[dict[str, Any], list[int]] | None:
     signals.setblocking(False)
     signal.set_wakeup_fd(signalled.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with selectors.DefaultSelector() as selector:
         for each in (0, signals, listener):
             selector.register(each, selectors.EVENT_READ)
@@ -207,7 +210,7 @@ def _forks(address: str) -> tuple[dict[str, Any], list[int]] | None:
                     continue
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, interrupt)
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
                 for each in (listener, signals, signalled, connection, *children.values()):
                     each.close()
                 return request, files
