@@ -88,9 +88,9 @@ class Soak:
         acts: list[tuple[float, Callable[[], None]]] = [
             (60, self.changes), (4, self.add_table), (1.5, self.drop_table), (2, self.add_column),
             (1.5, self.add_default), (1, self.drop_column), (1, self.rename_column), (1, self.widen_column),
-            (2, self.truncate), (1, self.swap), (1.5, self.partition), (2, self.kill_capture), (2, self.kill_engine),
-            (1, self.stop_both), (0.7, self.restart_server), (1, self.landing_zone_fails), (1, self.reload),
-            (0.5, self.lose_slot), (0.5, self.lose_state),
+            (2, self.truncate), (1, self.swap), (1, self.rename_away), (1.5, self.partition), (2, self.kill_capture),
+            (2, self.kill_engine), (1, self.stop_both), (0.7, self.restart_server), (1, self.landing_zone_fails),
+            (1, self.reload), (0.5, self.lose_slot), (0.5, self.lose_state),
         ]  # fmt: skip
         act = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
         try:
@@ -201,6 +201,15 @@ class Soak:
                 f"alter table swapped rename to {two.name}; commit"
             )
             one.columns, two.columns = two.columns, one.columns
+
+    def rename_away(self) -> None:
+        """Changes under another name, then the name of before again: at once, or in one transaction."""
+        table = self.pick(partitioned=False)
+        rename, back = f"alter table {table.name} rename to away", f"alter table away rename to {table.name}"
+        change = self._change(Table("away", table.columns))
+        self.sql(
+            *([f"begin; {rename}; {change}; {back}; commit"] if self.rng.random() < 0.5 else [rename, change, back])
+        )
 
     def partition(self) -> None:
         """A partition that is filled and attached, in one transaction or in several; or truncated; or detached."""
