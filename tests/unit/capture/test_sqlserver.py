@@ -20,7 +20,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher import Landing
-from lakemirror.publisher.capture import change_handler
+from lakemirror.publisher.capture import change_handler, database_capture
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import newest_position, read_state
 from lakemirror.publisher.capture.capture_status import capture_status
@@ -98,6 +98,30 @@ def test_a_load_and_changes(tmp_path: Path, server: FakeServer) -> None:
     report = capture_status(Landing(tmp_path))
     assert report is not None and {each["phase"] for each in report["tables"]} == {"streaming"}
     assert not (tmp_path / "Files/LandingZone/_cuts").exists()
+
+
+def test_a_table_that_gets_a_column_before_its_snapshot_is_read_with_it(
+    tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values of the column that are in the snapshot are in no change."""
+    table = server.add("orders", 11, {"id": INT})
+    server.add("other", 12, {"id": INT})
+    server.commit(("orders", "c", {"id": 1}), ("other", "c", {"id": 3}))
+    snapshot = SqlServerSource.snapshot
+
+    def after_all(source: Any) -> Any:
+        if "v" not in table.types:
+            table.types["v"] = TEXT
+            table.instances.append((server.position, ("id", "v")))
+            server.commit(("orders", "u", {"id": 1, "v": "set"}))
+        return snapshot(source)
+
+    monkeypatch.setattr(SqlServerSource, "snapshot", after_all)
+    monkeypatch.setattr(database_capture, "_AGAIN", (0.0,) * 4)
+    said = follow(tmp_path)
+    assert [each for each in said if "dbo.orders was altered as its load began; tried again" in each], said
+    assert [each for each in said if "rows loaded" in each] == ["dbo.other: 1 rows loaded", "dbo.orders: 1 rows loaded"]
+    assert rows(tmp_path, "dbo.orders", ["id", "v"]) == {(1, "set"): 1}
 
 
 def test_how_far_a_load_is(tmp_path: Path, server: FakeServer) -> None:

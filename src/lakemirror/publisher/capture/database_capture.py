@@ -208,14 +208,19 @@ class Capture:
         return source.begin(Reached(len(begins), newest, start, log, said), self._stop)
 
     def _load(self, source: Source, wanted: Sequence[CapturedTable]) -> None:
-        """Loads tables, all in one snapshot, whose position says from where their changes count."""
-        if not wanted:
-            return
+        """Loads tables, all in one snapshot, whose position says from where their changes count.
+
+        `capture-source-failed` where one was altered since it was read: the snapshot may have values of new columns.
+        """
         with source.snapshot() as snapshot:
-            for table in wanted:
+            forms = {(each.schema, each.name): each.form for each in source.tables()}
+            altered = [table for table in wanted if forms.get(table.key) != table.source.form]
+            for table in (each for each in wanted if each not in altered):
                 if self._stop.is_set():
                     return
                 self._load_table(source, snapshot.position, table)
+        for table in altered:
+            raise LakemirrorError("capture-source-failed", f"{table.name} was altered as its load began")
 
     def _load_table(self, source: Source, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
