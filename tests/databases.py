@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,18 @@ class Database:
                 wanted = columns or part.column_names
                 found.update(tuple(canonical(row[name]) for name in wanted) for row in part.to_pylist())
         return found
+
+    def until_rows(self, table: str, columns: Sequence[str], wanted: set[tuple[Any, ...]]) -> None:
+        """Waits, at most a minute, until a table that a service fills has these rows, and no others."""
+        end = time.monotonic() + 60
+        found: set[tuple[Any, ...]] = set()
+        while found != wanted:
+            assert time.monotonic() < end, (found, wanted)
+            time.sleep(0.2)
+            try:
+                found = set(self.bag(table, columns))
+            except (FileNotFoundError, AssertionError):  # it is not there yet
+                found = set()
 
     def version(self, table: str) -> int:
         snapshot = read_snapshot(self.table(table))

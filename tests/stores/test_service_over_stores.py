@@ -59,18 +59,6 @@ def machines(tmp_path: Path, server: StoreServer) -> Iterator[list[Machine]]:
     connections.forget_all()
 
 
-def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
-    end = time.monotonic() + 60
-    found: set[tuple[Any, ...]] = set()
-    while found != wanted:
-        assert time.monotonic() < end, (found, wanted)
-        time.sleep(0.2)
-        try:
-            found = set(database.bag("orders", ["id", "name"]))
-        except (FileNotFoundError, AssertionError):
-            found = set()
-
-
 @pytest.mark.full  # tests/stores/test_state_in_store.py does the same with the state in the store
 def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(
     machines: list[Machine], server: StoreServer
@@ -81,14 +69,14 @@ def test_a_bucket_is_served_and_another_machine_goes_on_after_a_kill(
     here.put(f"/sales/shop/{ZONE}/_metadata.json", b'{"keyColumns": ["id"]}')
     here.publish(1, {"id": [1, 2], "name": ["a", "b"]})
     database = Database(f"{here.service.address}/sales/shop", server.options)
-    rows_become(database, {(1, "a"), (2, "b")})
+    database.until_rows("orders", ["id", "name"], {(1, "a"), (2, "b")})
     assert here.read("Tables/orders/_delta_log/00000000000000000000.json")
     here.service.end(signal.SIGKILL)
 
     there.service.start()
     assert there.service.ask(there.issued, "GET", address).json["displayName"] == "shop"
     there.publish(2, {"id": [2, 3], "name": ["B", "c"], "__rowMarker__": [1, 0]})
-    rows_become(database, {(1, "a"), (2, "B"), (3, "c")})
+    database.until_rows("orders", ["id", "name"], {(1, "a"), (2, "B"), (3, "c")})
     tables: list[str] = []
     end = time.monotonic() + 30
     while not tables:  # the status is written after the rows

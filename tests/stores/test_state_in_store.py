@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -47,18 +46,6 @@ def machines(tmp_path: Path, server: StoreServer) -> Iterator[list[ServiceProces
     connections.forget_all()
 
 
-def rows_become(database: Database, wanted: set[tuple[Any, ...]]) -> None:
-    end = time.monotonic() + 60
-    found: set[tuple[Any, ...]] = set()
-    while found != wanted:
-        assert time.monotonic() < end, (found, wanted)
-        time.sleep(0.2)
-        try:
-            found = set(database.bag("orders", ["id", "name"]))
-        except (FileNotFoundError, AssertionError):
-            found = set()
-
-
 def until_status(machine: ServiceProcess, caller: Issued, status: int) -> None:
     end = time.monotonic() + 20
     while machine.ask(caller, "GET", "/v1/workspaces").status != status:
@@ -76,7 +63,7 @@ def test_another_machine_goes_on_with_everything(machines: list[ServiceProcess],
     rows = parquet({"id": [1, 2], "name": ["a", "b"]})
     assert here.send(writer, "PUT", f"{ZONE}/00000000000000000001.parquet", rows, **blob).status == 201
     database = Database(f"{here.address}/sales/shop", server.options)
-    rows_become(database, {(1, "a"), (2, "b")})
+    database.until_rows("orders", ["id", "name"], {(1, "a"), (2, "b")})
 
     late = parquet({"id": [2, 3], "name": ["B", "c"], "__rowMarker__": [1, 0]})
     assert here.send(writer, "PUT", f"{FILE}?resource=file").status == 201
@@ -101,7 +88,7 @@ def test_another_machine_goes_on_with_everything(machines: list[ServiceProcess],
     assert there._send("GET", f"{file.path}?{file.query}", None, {}).body[:4] == b"PAR1"
     assert there.send(writer, "HEAD", FILE).status == 200
     assert there.send(writer, "PATCH", f"{FILE}?action=flush&position={len(late)}").status == 200
-    rows_become(database, {(1, "a"), (2, "B"), (3, "c")})
+    database.until_rows("orders", ["id", "name"], {(1, "a"), (2, "B"), (3, "c")})
     listed = b"<BlockList><Latest>MQ==</Latest><Latest>Mg==</Latest></BlockList>"
     assert there.send(writer, "PUT", "/sales/shop/Files/x?comp=blocklist", listed).status == 201
     assert there.send(writer, "GET", "/sales/shop/Files/x").body == b"one two"
