@@ -457,3 +457,11 @@ def test_a_state_folder_that_is_copied_into_the_store_goes_on(server: StoreServe
     assert Tokens(after.own / "keys").key_id == key
     made = made_certificate(after.own / "tls")
     assert trusted and made.authority and made.authority.read_bytes() == trusted.read_bytes()
+
+
+def test_a_root_on_a_disk_has_no_state_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LakemirrorError, match="is in no store: leave --state out") as refused:
+        own_folder(place(str(tmp_path)), IN_STORE)
+    assert refused.value.code == "service-option-invalid" and not (tmp_path / IN_STORE).exists()
+    assert own_folder(place(str(tmp_path)), "./store") == Path("store")

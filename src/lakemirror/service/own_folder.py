@@ -25,7 +25,8 @@ def own_folder(root: Place, state: str | Path | None = None) -> Place:
     """Where the service keeps its own files: the folder `state`, made with mode 0700 where it is missing.
 
     None: `.lakemirror` under a root on a disk. The text `store`: `.lakemirror` under a root in a store.
-    LakemirrorError `service-option-invalid` where the root is no folder, or is in a store and there is no `state`.
+    LakemirrorError `service-option-invalid` where the root is no folder, or is in a store and there is no `state`, or
+    is on a disk and `state` is `store`.
     """
     place = local_path(root)
     if place is None and state is None:
@@ -36,6 +37,9 @@ def own_folder(root: Place, state: str | Path | None = None) -> Place:
             message = f"--state {IN_STORE} is the store; for the folder of that name write --state ./{IN_STORE}"
             raise LakemirrorError("service-option-invalid", message)
         return root / OWN_FOLDER
+    if state == IN_STORE:
+        message = f"{root} is in no store: leave --state out, or write ./{IN_STORE} for a folder of that name"
+        raise LakemirrorError("service-option-invalid", message)
     if place is not None and not place.is_dir():
         raise LakemirrorError("service-option-invalid", f"{root} is no folder")
     folder = Path(state) if state is not None else Path(str(root)) / OWN_FOLDER
