@@ -106,7 +106,8 @@ def test_the_word_store_is_no_folder_that_was_used_before(
     with pytest.raises(LakemirrorError, match=r"--state \./store"):
         own_folder(root, "store")
     assert own_folder(root, "./store") == Path("store") and own_folder(root, Path("store")) == Path("store")
-    assert own_folder(tmp_path, "store") == Path("store")
+    with pytest.raises(LakemirrorError, match=r"in no store.* \./store"):
+        own_folder(tmp_path, "store")
 
 
 @pytest.fixture
