@@ -25,6 +25,7 @@ from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.old_rows import sequence_of
 from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
+from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
@@ -71,14 +72,25 @@ def write_deletes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
     yield write_rows(_deletes_of(shared, unit.files), shared.target, sizes=shared.sizes)
 
 
-def earlier_deletes(ordering: Ordering, keys: pa.Table, look: Look) -> pa.Table | None:
-    """The remembered deletes of these keys, as `fold_ordered` takes them; None if there are none."""
+def earlier_deletes(ordering: Ordering, changes: pa.Table, look: Look) -> pa.Table | None:
+    """The remembered deletes of the keys of these changes, as `fold_ordered` takes both; None if there are none.
+
+    A delete with a lower sequence than all changes acts on none of them.
+    """
     memory = ordering.memory
-    if memory is None or not keys.num_rows:
+    if memory is None or not changes.num_rows:
         return None
+    least = least_of(changes[SEQUENCE])
+    reached = files_reached(memory.files, memory.target, ordering.sequence, least)
+    if not reached:
+        return None
+    keys = changes.select(list(memory.target.key_columns))
     once = keys.take(whole_numbers(np.unique(key_codes(comparable(keys.combine_chunks())), return_index=True)[1]))
     target = _read_of(memory, ordering)
-    found = [_known(rows, target, memory, ordering) for _, _, rows in look(target, memory.files, once)]
+    found = [
+        _known(rows, target, memory, ordering)
+        for _, _, rows in look(target, [memory.files[number] for number in reached], once)
+    ]
     found = [each for each in found if each.num_rows]
     return pa.concat_tables(found) if found else None
 

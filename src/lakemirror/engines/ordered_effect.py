@@ -55,8 +55,7 @@ def _fold(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Tabl
     assert ordering is not None
     remembered = None
     if ordering.memory is not None:
-        keys = changes.select(list(work.target.key_columns))
-        remembered = earlier_deletes(ordering, keys, look_by(pipeline, shared))
+        remembered = earlier_deletes(ordering, changes, look_by(pipeline, shared))
     return fold_ordered(work.target, ordering, changes, old, remembered)
 
 

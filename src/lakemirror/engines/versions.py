@@ -32,9 +32,9 @@ from lakemirror.engines.kernels.version_rows import (
     plain_columns,
     sequence_of,
 )
-from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
+from lakemirror.engines.row_work import FILE, ROW, Action, Target, Versioning
+from lakemirror.engines.sequence_bounds import files_reached, least_bound, reaches
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.keys.wanted_keys import bound, numbers_of
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
@@ -91,10 +91,9 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
     is_open = [may_have_open(add, target) for add in files]
     known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
     firsts = _firsts(target, versioning, known, changes)
-    wanted = np.flatnonzero(firsts.deeper)
     remembered = None
     beyond = 0
-    if len(wanted):
+    if firsts.deeper.any():
         deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
         its_keys = key_values(deeper.rows, target)
         takes_values = changes.names is not None and (
@@ -102,11 +101,13 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
         )  # a partial row may take values from an event that has no version any more, or none at all
         least = None if takes_values else _least(versioning, deeper)
         column = next(each for each in target.columns if each.name == END_AT)
-        closed = [n for n, yes in enumerate(is_open) if not yes and ends_after(files[n], column, least)]
-        known = pa.concat_tables([known, _found(target, files, closed, its_keys, look)])
-        known = _of_this_folder(known, versioning)
+        closed = [n for n, yes in enumerate(is_open) if not yes and reaches(files[n], column, least)]
+        its = known.filter(pa.array(firsts.deeper[firsts.known]))
+        its = pa.concat_tables([its, _found(target, files, closed, its_keys, look)])
+        its = _of_this_folder(its, versioning)
+        known = pa.concat_tables([known.filter(pa.array(~firsts.deeper[firsts.known])), its])
         if versioning.memory is not None and versioning.sequence:
-            remembered, beyond = _remembered(target, versioning, known, (deeper, takes_values), look)
+            remembered, beyond = _remembered(target, versioning, its, (deeper, takes_values), look)
     return _Read(known, changes, remembered, beyond)
 
 
@@ -140,21 +141,6 @@ def may_have_closed(add: Action, target: Target) -> bool:
     return nulls is None or nulls != record_count(add)
 
 
-def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
-    """False if the statistics say that all versions of a file end before `least`, in the form of `bound`; None: no
-    such value is known."""
-    value = parse_statistics(add).get("maxValues")
-    kind = column.type
-    if isinstance(value, dict):
-        value = value.get(column.physical_name)
-    if isinstance(value, dict) or least is None:
-        return True  # a sequence of several columns
-    high = bound(value, kind, up=True) if value is not None else None
-    if high is None:
-        return True
-    return bool(high >= least or (isinstance(least, bytes) and least.startswith(high)))
-
-
 def _of_end(values: Any, target: Target) -> Any:
     """The number for `__END_AT`; for several columns that of the first."""
     column = next((each for each in target.columns if each.name == END_AT), None)
@@ -165,9 +151,11 @@ def _of_end(values: Any, target: Target) -> Any:
 
 
 class _Firsts(NamedTuple):
-    """By the code of their key: `deeper`: whether more than the open version is needed. `codes`: of the changes."""
+    """By the code of their key: `deeper`: whether more than the open version is needed. `codes`: of the changes;
+    `known`: of the versions that were read."""
 
     codes: np.ndarray
+    known: np.ndarray
     deeper: np.ndarray
 
 
@@ -189,7 +177,7 @@ def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Ch
         deeper[new[times <= last[new]]] = True
     has_change = np.zeros(count, bool)
     has_change[new] = True
-    return _Firsts(new, deeper & has_change)
+    return _Firsts(new, old, deeper & has_change)
 
 
 def _least(versioning: Versioning, changes: Changed) -> Any:
@@ -200,17 +188,22 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
     return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
 
 
-def least_bound(values: pa.ChunkedArray) -> Any:
-    """The least of these values of a sequence in the form of `bound`; None if it has none, as where one is NULL."""
-    kind = values.type
-    if not len(values) or values.null_count:
+def _least_touched(versioning: Versioning, known: pa.Table, changes: Changed) -> Any:
+    """The least sequence of the changes, and of the begins of the versions that they may touch, in the form of `bound`;
+    None if there is none. `known`: the versions of their keys."""
+    if len(versioning.sequence) != 1 or versioning.since:  # a version that is cut off needs every event of its key
         return None
-    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        return int(numbers_of(values).min())
-    if pa.types.is_string(kind):
-        least = pc.min(values).as_py()
-        return None if least is None else least.encode()
-    return pc.min(values).as_py() if pa.types.is_decimal(kind) else None
+    times = changes.rows[versioning.sequence[0]]
+    least = least_bound(times)
+    if least is None:
+        return None
+    ends = known[END_AT]
+    is_touched = pc.or_kleene(ends.is_null(), pc.greater_equal(ends, pc.min(times).cast(ends.type)))
+    begins = known[START_AT].filter(is_touched)
+    if not len(begins):
+        return least
+    began = least_bound(begins)
+    return None if began is None else min(least, began)
 
 
 def _remembered(
@@ -221,8 +214,9 @@ def _remembered(
     not. `wanted`: the changes, and whether all that is remembered is needed."""
     memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
-    keys = key_values(changes.rows, target)
-    rows = _found(memory.target, memory.files, range(len(memory.files)), keys, look)
+    least = None if needs_all else _least_touched(versioning, known, changes)
+    numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
+    rows = _found(memory.target, memory.files, numbers, key_values(changes.rows, target), look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())
@@ -243,10 +237,10 @@ def _remembered(
     first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, new, times)
     touched = ends >= first[old]
-    least, began = first.copy(), int(since.max(initial=0))
+    lowest, began = first.copy(), int(since.max(initial=0))
     begins = np.where(starts <= began, 0, starts)  # there or before: the version is cut off
-    np.minimum.at(least, old[touched], begins[touched])
-    chosen = np.arange(len(at)) if needs_all else np.flatnonzero(at >= least[mine])
+    np.minimum.at(lowest, old[touched], begins[touched])
+    chosen = np.arange(len(at)) if needs_all else np.flatnonzero(at >= lowest[mine])
     # a version of several events of which the first is forgotten: nobody knows where a change within it belongs
     forgotten = touched & (lasts > starts) & (first[old] < lasts) & (first[old] > begins)
     events = pa.table({"k": mine, "t": np.maximum(at, began)})

@@ -34,9 +34,10 @@ from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next
 from lakemirror.engines.kernels.version_rows import Changed, bounds_of, key_values, plain_columns, sequence_of
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
+from lakemirror.engines.sequence_bounds import least_bound, reaches
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.engines.units import Shared
-from lakemirror.engines.versions import changed_versions, ends_after, least_bound, may_have_closed, may_have_open
+from lakemirror.engines.versions import changed_versions, may_have_closed, may_have_open
 from lakemirror.engines.write_versions import look_here, write_feed
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
@@ -139,7 +140,7 @@ def _ends(target: Target, files: Sequence[Action], so_far: pa.ChunkedArray) -> I
     names = tuple(so_far.type.names)
     least = least_bound(pa.chunked_array(so_far.flatten()[0])) if len(names) == 1 else None
     for add in files:
-        if may_have_closed(add, target) and ends_after(add, column, least):
+        if may_have_closed(add, target) and reaches(add, column, least):
             for rows in live_rows(add, replace(target, columns=(column,), key_columns=())):
                 yield bounds_of(rows, END_AT, names)
 
