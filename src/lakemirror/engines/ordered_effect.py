@@ -7,7 +7,7 @@ What does not fit into memory is folded bucket by bucket of keys; an engine may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,11 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
 from lakemirror.engines.late_deletes import earlier_deletes
-from lakemirror.engines.net_effect import NetEffect, combined, in_buckets
+from lakemirror.engines.net_effect import NetEffect, combined, in_buckets, only_live
 from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
-from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, RowWork
+from lakemirror.engines.plain_keys import deleting, need_rows, plain_changes
+from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork
+from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
 from lakemirror.engines.write_versions import look_by
@@ -36,8 +38,7 @@ def ordered_effect(
 ) -> NetEffect:
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
-        changes = _held_keys(work, held)
-        return combined(work, [_fold(pipeline, work, shared, changes, _found(pipeline, work, shared, changes))])
+        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held)))
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -47,16 +48,40 @@ def ordered_effect(
             return combined(work, _bucket_by_bucket(pipeline, work, shared, keys, folder))
         if keys is None:
             return combined(work, [])
-        return combined(work, [_fold(pipeline, work, shared, keys, _found(pipeline, work, shared, keys))])
+        return combined(work, _effects(pipeline, work, shared, keys))
 
 
-def _fold(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, old: pa.Table) -> FoldedKeys:
-    ordering = work.ordering
+def _effects(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table) -> Iterator[FoldedKeys]:
+    """The net effect of changes in memory: of the keys whose rows in the table must be read, and of all others."""
+    ordering, target, files = work.ordering, work.target, range(len(work.candidates))
     assert ordering is not None
-    remembered = None
-    if ordering.memory is not None:
-        remembered = earlier_deletes(ordering, changes, look_by(pipeline, shared))
-    return fold_ordered(work.target, ordering, changes, old, remembered)
+    remembered = _remembered(pipeline, shared, ordering, changes)
+    if target.feed:  # it has the old rows of all keys
+        yield fold_ordered(target, ordering, changes, _found(pipeline, work, shared, changes, files), remembered)
+        return
+    near: list[int] = []
+    if ordering.sequence:
+        near = files_reached(work.candidates, target, ordering.sequence, least_of(changes[SEQUENCE]))
+    old = _found(pipeline, work, shared, changes, near)
+    held = [table.select(list(target.key_columns)) for table in (old, remembered) if table is not None]
+    needs = need_rows(ordering, changes, pa.concat_tables(held))
+    far = sorted(set(files) - set(near))
+    if needs.any():
+        its = changes.filter(pa.array(needs))
+        old = pa.concat_tables([old, _found(pipeline, work, shared, its, far)])
+        yield fold_ordered(target, ordering, its, old, remembered)
+    if not needs.all():
+        folded, deletes = plain_changes(ordering, changes, needs)
+        rows = _rows_of(pipeline, work, deletes, far)
+        if not target.vectors:
+            touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
+            rows = {number: file.deleted for number, file in only_live(touched, target).items()}
+        yield deleting(folded, rows)
+
+
+def _remembered(pipeline: UnitCarrier, shared: Shared, ordering: Ordering, changes: pa.Table) -> pa.Table | None:
+    """The remembered deletes that may act on these changes, as of `fold_ordered`; None if there are none."""
+    return None if ordering.memory is None else earlier_deletes(ordering, changes, look_by(pipeline, shared))
 
 
 def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
@@ -71,16 +96,22 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 
-def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table) -> pa.Table:
-    """The live rows of the table that have the keys of these changes, as of `with_places`."""
+def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, files: Sequence[int]) -> pa.Table:
+    """The live rows in these candidates that have the keys of these changes, as of `with_places`."""
     none = no_old_rows(shared)
-    if not work.candidates:
+    if not files:
         return none
     wanted = _looked_up(work, changes)
     codes = key_codes(comparable(wanted.combine_chunks()))
     once = wanted.take(whole_numbers(np.unique(codes, return_index=True)[1]))
-    rows = find_keys(work.candidates, work.target, once, pipeline.search, pipeline.each, pipeline.index)
-    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, rows)])
+    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, _rows_of(pipeline, work, once, files))])
+
+
+def _rows_of(pipeline: UnitCarrier, work: RowWork, keys: pa.Table, files: Sequence[int]) -> dict[int, np.ndarray]:
+    """The rows in these candidates that have one of the keys."""
+    candidates = [work.candidates[number] for number in files]
+    rows = find_keys(candidates, work.target, keys, pipeline.search, pipeline.each, pipeline.index)
+    return {files[number]: found for number, found in rows.items()}
 
 
 def _looked_up(work: RowWork, changes: pa.Table) -> pa.Table:
@@ -107,6 +138,7 @@ def _bucket_by_bucket(
     pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: Spill, folder: Path
 ) -> Iterator[FoldedKeys]:
     """The net effect of the keys of each bucket. `changes`: keys of all changes, as of `read_keys`."""
+    assert work.ordering is not None
     names = list(work.target.key_columns)
     rows: Mapping[int, np.ndarray] = {}
     if work.candidates:
@@ -123,4 +155,5 @@ def _bucket_by_bucket(
         for bucket in range(changes.buckets):
             its = changes.read(bucket)
             if its is not None:
-                yield _fold(pipeline, work, shared, its, old.read(bucket) or none)
+                remembered = _remembered(pipeline, shared, work.ordering, its)
+                yield fold_ordered(work.target, work.ordering, its, old.read(bucket) or none, remembered)
