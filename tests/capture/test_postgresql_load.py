@@ -240,7 +240,7 @@ def test_a_table_with_a_change_that_is_too_large_never_has_the_rows_of_another(
             stream._handler([])
         assert caught.value.retry
         for change in ("update a set v = 'y'", insert.format("a", 1)):
-            with pytest.raises(LakemirrorError, match="were both public.a") as caught:
+            with pytest.raises(LakemirrorError, match=r"were both public\.a") as caught:
                 log.stream(0, numbers, lambda _: True)
             assert caught.value.code == "capture-position-lost" and not caught.value.retry
             execute(database, change)
