@@ -248,6 +248,32 @@ def test_the_oldest_of_an_audit_log_in_a_store_goes(server: StoreServer, monkeyp
     assert found == list(range(12))[-len(found) :] and 4 <= len(found) < 12
 
 
+def test_who_asks_waits_until_its_audit_line_is_kept(
+    proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "DELAY", 1000.0)
+    monkeypatch.setattr(audit_log, "AGAIN", 1000.0)
+    root, proxy = proxied
+    path = root / ".lakemirror/audit.log"
+    log = AuditLog(path)
+    assert log.kept() is None
+    for number in range(20):
+        record(log, number)
+        if number % 2:
+            kept = log.kept()
+            assert kept is not None and not kept.cancel()
+            kept.result(60)
+            assert numbers_of(path) == list(range(number + 1))
+    assert log.kept() is None
+    proxy.down = True
+    record(log, 20)
+    failed = [log.kept(), log.kept()]
+    assert [each.result(60) for each in failed if each] == [None, None]  # it is written to the service's own log
+    proxy.down = False
+    log.close()
+    assert numbers_of(path) == list(range(21))
+
+
 def test_audit_lines_wait_for_a_store_that_fails(
     proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
