@@ -27,8 +27,8 @@ from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.certificates import made_certificate, tls_context
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.own_folder import IN_STORE, own_folder
-from lakemirror.service.storage import staged_copies
-from lakemirror.service.storage.blocks import keep_block, uncommitted
+from lakemirror.service.storage import blocks, staged_copies
+from lakemirror.service.storage.blocks import keep_block, publish_blocks, remove_old_blocks, uncommitted
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.publish_file import create_file, drop_published, flush, publish, sync_file
@@ -426,9 +426,7 @@ def test_what_replaces_an_upload_ends_it_everywhere(machines: Machines) -> None:
 def test_blocks_go_on_and_what_nobody_goes_on_with_is_removed(machines: Machines) -> None:
     first = machines.next()
     for name, data in (("MQ==", b"one"), ("MQ==", b"1"), ("Mg==", b"two")):
-        block = first.temporary("block")
-        block.write_bytes(data)
-        keep_block(first, FILE, name, block, Conditions())
+        put_block(first, name, data)
     create_file(first, f"{TABLE}/2.parquet", Conditions())
     (machines.copies / "notes.txt").write_bytes(b"somebody's")
     second = machines.next()
@@ -438,6 +436,43 @@ def test_blocks_go_on_and_what_nobody_goes_on_with_is_removed(machines: Machines
     assert len(machines.left()) == 4
     second.copies.remove_old(time.time() + 3600)
     assert machines.left() == ["notes.txt"]
+
+
+def put_block(files: DatabaseFiles, name: str, data: bytes) -> None:
+    block = files.temporary("block")
+    block.write_bytes(data)
+    keep_block(files, FILE, name, block, Conditions())
+
+
+def test_a_block_outlives_that_those_before_it_are_forgotten(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop, waiting = blocks.drop_blocks, [b"of the next file"]
+
+    def drop_slowly(*of: Any) -> None:
+        drop(*of)
+        while waiting:  # another request comes before the copies are deleted
+            put_block(files, "MQ==", waiting.pop())
+
+    files = machines.next()
+    put_block(files, "MQ==", b"published")
+    put_block(files, "Mg==", b"left out")
+    monkeypatch.setattr(blocks, "drop_blocks", drop_slowly)
+    publish_blocks(files, FILE, [("Latest", "MQ==")], Conditions(), None)
+    second = machines.next()
+    assert content(second, FILE) == b"published" and uncommitted(second, FILE) == [("MQ==", 16)]
+    put_block(second, "Mg==", b"its end")
+    publish_blocks(second, FILE, [("Latest", "MQ=="), ("Latest", "Mg==")], Conditions(), None)
+    assert content(second, FILE) == b"of the next fileits end" and machines.left() == []
+
+
+def test_old_blocks_take_no_new_one_with_them(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = machines.next()
+    put_block(files, "MQ==", b"old")
+    remove_old_blocks(files, time.time() + 3600)
+    put_block(files, "Mg==", b"new")
+    files.copies.settle()
+    assert uncommitted(files, FILE) == uncommitted(machines.next(), FILE) == [("Mg==", 3)]
 
 
 def test_what_the_store_has_not_taken_is_not_acknowledged(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
