@@ -283,8 +283,7 @@ def _ambiguous(name: Table) -> LakemirrorError:
     """Debezium gives changes of a table whose name is left out the name it had before, which may be a third one's."""
     return LakemirrorError(
         "capture-position-lost",
-        f"a table with a change that is too large to be read, and another, were both {'.'.join(name)}: changes "
-        "behind it cannot be told apart",
+        f"a table with a change that is too large to be read, and another, were both {'.'.join(name)}",
         hint="Run `lakemirror capture drop`, then capture again with --reload all.",
     )
 
