@@ -284,7 +284,7 @@ def _ambiguous(name: Table) -> LakemirrorError:
     return LakemirrorError(
         "capture-position-lost",
         f"a table with a change that is too large to be read, and another, were both {'.'.join(name)}",
-        hint="Run `lakemirror capture drop`, then capture again with --reload all.",
+        hint="Run `lakemirror capture drop DB --from URL`, then capture again with --reload all.",
     )
 
 
