@@ -15,8 +15,9 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import TableState, write_state
 from lakemirror.publisher.capture.captured_tables import CapturedTables
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
-from lakemirror.publisher.capture.postgresql.source_check import Need, check_source
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
+from lakemirror.publisher.capture.source_kinds import check as check_source
+from lakemirror.publisher.capture.source_needs import Need
 from lakemirror.publisher.capture.table_folders import table_folders
 
 pytest.importorskip("psycopg")

@@ -27,7 +27,7 @@ from lakemirror.publisher.capture.capture_status import capture_status
 from lakemirror.publisher.capture.database_capture import Capture
 from lakemirror.publisher.capture.debezium import _RAW_TYPES
 from lakemirror.publisher.capture.postgresql import change_log
-from lakemirror.publisher.capture.source_kinds import give_back, needs_java, open_source
+from lakemirror.publisher.capture.source_kinds import open_source, source_class
 from lakemirror.publisher.capture.sqlserver import change_tables, sqlserver_source
 from lakemirror.publisher.capture.sqlserver.change_tables import properties_of, streaming
 from lakemirror.publisher.capture.sqlserver.log_positions import position_of, text_of
@@ -263,9 +263,9 @@ def test_change_tables_that_are_gone(tmp_path: Path, server: FakeServer) -> None
 
 
 def test_a_second_capture_of_one_name(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from lakemirror.publisher.capture import source_block
+    from lakemirror.publisher.capture import source_interface
 
-    monkeypatch.setattr(source_block, "_WAIT", 0.0)
+    monkeypatch.setattr(source_interface, "_WAIT", 0.0)
     server.add("t", 11, TYPES)
     server.locks.add("lakemirror/lakemirror_shop")
     with pytest.raises(LakemirrorError, match="capture-taken"):
@@ -491,8 +491,8 @@ def test_the_address_and_its_password() -> None:
 
 
 def test_sqlserver_is_a_kind_of_source() -> None:
-    assert isinstance(open_source(OPTIONS), SqlServerSource) and needs_java(OPTIONS, streams=False)
-    assert not give_back(OPTIONS)
+    assert isinstance(open_source(OPTIONS), SqlServerSource) and source_class(OPTIONS).asks_by_java
+    assert not open_source(OPTIONS).give_back()
 
 
 def test_names_in_debezium_s_patterns() -> None:

@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from lakemirror.landing_zone.delimited.values import BadValue
 
+Conversion = Callable[[pa.Array], pa.Array]
+"""Values of a column in another type, as many; it raises `BadValue`."""
 
-def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+
+def cast(kind: pa.DataType) -> Conversion:
     """Values that arrive as they are, or in another Arrow type of the same values."""
 
     def convert(values: pa.Array) -> pa.Array:
@@ -25,7 +28,7 @@ def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return convert
 
 
-def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Callable[[pa.Array], pa.Array]:
+def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Conversion:
     """Values that are converted one by one, as text unless `kind` says otherwise. A ValueError is a value that cannot
     be kept."""
 

@@ -18,7 +18,7 @@ from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
-from lakemirror.publisher.capture.source_interface import Step
+from lakemirror.publisher.capture.source_interface import Log, Step
 from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 
 _PREFIX = "lakemirror"  # of messages in the log
@@ -36,7 +36,7 @@ join pg_namespace n on n.oid = c.relnamespace order by change.size desc limit 1
 """
 
 
-class ChangeLog:
+class ChangeLog(Log):
     """The log as one capture reads it. `connection`: psycopg's, with autocommit."""
 
     def __init__(self, connection: Any, slot: str) -> None:
