@@ -43,10 +43,8 @@ def publish_empty(table: SourceTable, publish: Publish) -> int:
     return publish(table.arrow_schema.empty_table().to_reader())
 
 
-def only_row(table: SourceTable, batch: pa.RecordBatch) -> dict[str, pa.Scalar] | None:
-    """The values of a batch of one row as change files have them; None where it has none."""
-    if not batch.num_rows:
-        return None
+def only_row(table: SourceTable, batch: pa.RecordBatch) -> dict[str, pa.Scalar]:
+    """The values of a batch of one row as change files have them."""
     return {column.name: values[0] for column, values in zip(table.columns, converted(table, batch), strict=True)}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.landing_zone.delimited.values import BadValue
 
@@ -42,6 +43,24 @@ def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Conv
         return pa.array(found, kind or pa.string())
 
     return all_values
+
+
+def refuse(values: pa.Array, wrong: pa.Array, why: str) -> None:
+    """`BadValue` for the first value that is wrong; `wrong`: for each value whether it is, NULL for one that is not."""
+    place = pc.index(wrong, True).as_py()
+    if place >= 0:
+        raise BadValue(place, str(values[place].as_py()), why)
+
+
+def null_where(values: pa.Array, wrong: pa.Array) -> pa.Array:
+    """The same values, NULL in place of those that are wrong."""
+    return pc.if_else(pc.fill_null(wrong, False), pa.scalar(None, values.type), values)
+
+
+def short_times(texts: pa.Array) -> pa.Array:
+    """Times without zeros at the end of their fraction, with or without a `Z`."""
+    shorter = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z|)$", r"\1\2")
+    return pc.replace_substring_regex(shorter, r"\.(Z|)$", r"\1")
 
 
 def _first_failing(values: pa.Array, kind: pa.DataType) -> int:

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.column_types import table_type
-from lakemirror.landing_zone.delimited.values import BadValue, converted
+from lakemirror.landing_zone.delimited.values import converted
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.mariadb.binlog_values import inet_text
+from lakemirror.publisher.capture.mariadb.binlog_values import inet_text, uuid_text
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import quoted
 from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
 from lakemirror.publisher.capture.unkept_values import ZERO
-from lakemirror.publisher.capture.value_casts import Conversion, cast, each
+from lakemirror.publisher.capture.value_casts import Conversion, cast, each, null_where, refuse, short_times
 
 CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "cp1252",
           "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
@@ -111,12 +111,12 @@ def _rule(kind: CatalogType, options: CaptureOptions) -> ColumnRule:
         arrow = pa.date32() if kind.name == "date" else pa.timestamp("us", zone)
         return ColumnRule(arrow, loaded=_dates(arrow, options.infinite_null))
     if kind.name == "time":
-        return ColumnRule(loaded=_times)
+        return ColumnRule(loaded=short_times)
     if kind.name in _TEXTS:
         return ColumnRule()
     if kind.name in _WIDTHS:
         load = f"CAST({{}} AS BINARY({_WIDTHS[kind.name]}))"
-        return ColumnRule(load=load, loaded=each(_uuid_text if kind.name == "uuid" else inet_text))
+        return ColumnRule(load=load, loaded=each(uuid_text if kind.name == "uuid" else inet_text))
     if kind.name == "vector" and not kind.is_mariadb:
         warning = "is published as its floats of four bytes, lowest byte first"
         return ColumnRule(pa.binary(), "CAST({} AS BINARY)", warning=warning)
@@ -144,20 +144,13 @@ def _dates(kind: pa.DataType, zero_null: bool) -> Conversion:
 
     def convert(values: pa.Array) -> pa.Array:
         zero = pc.match_substring_regex(values, r"^(0000-|\d{4}-00|\d{4}-\d\d-00)")
-        if pc.any(zero).as_py():
-            if not zero_null:
-                place = pc.index(zero, True).as_py()
-                raise BadValue(place, values[place].as_py(), ZERO)
-            values = pc.if_else(zero, pa.scalar(None, pa.string()), values)
+        if not zero_null:
+            refuse(values, zero, ZERO)
+        elif pc.any(zero).as_py():
+            values = null_where(values, zero)
         return converted(values, named).cast(kind)
 
     return convert
-
-
-def _times(values: pa.Array) -> pa.Array:
-    """Times without zeros at the end of their fraction."""
-    shorter = pc.replace_substring_regex(values, r"(\.\d*?)0+$", r"\1")
-    return pc.replace_substring_regex(shorter, r"\.$", "")
 
 
 def _bits(length: int) -> Conversion:
@@ -170,8 +163,3 @@ def _bits(length: int) -> Conversion:
 def _decoded(values: pa.Array) -> pa.Array:
     found = [None if value is None else base64.b64decode(value) for value in values.to_pylist()]
     return pa.array(found, pa.binary())
-
-
-def _uuid_text(raw: bytes) -> str:
-    digits = raw.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

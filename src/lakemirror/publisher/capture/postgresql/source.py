@@ -103,4 +103,4 @@ class PostgresSource(Source):
             with self._reader.cursor() as cursor:
                 cursor.execute(query)
                 found = cursor.fetch_arrow_table().combine_chunks()
-        return only_row(table, next(iter(found.to_batches()), None))
+        return only_row(table, found.to_batches()[0]) if found.num_rows else None

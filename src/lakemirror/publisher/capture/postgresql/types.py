@@ -18,7 +18,7 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
 from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
-from lakemirror.publisher.capture.value_casts import each
+from lakemirror.publisher.capture.value_casts import each, short_times
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
 
 SESSION = {"IntervalStyle": "iso_8601", "DateStyle": "ISO, YMD", "TimeZone": "UTC", "lc_monetary": "C",
@@ -143,7 +143,7 @@ _RULES: dict[str, ColumnRule] = {
     "timetz": ColumnRule(
         pa.string(),
         "replace(({} at time zone 'UTC')::time::text, '24:00:00', '00:00:00') || 'Z'",
-        streamed=to.without_zeros,
+        streamed=short_times,
         warning="is published as its time in UTC",
     ),
     "interval": ColumnRule(pa.string(), "{}::text", streamed=each(to.interval_text)),

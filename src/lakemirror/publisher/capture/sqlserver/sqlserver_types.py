@@ -19,7 +19,7 @@ from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
 from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import quoted
-from lakemirror.publisher.capture.value_casts import Conversion, cast, each
+from lakemirror.publisher.capture.value_casts import Conversion, cast, each, refuse
 
 EVENT_PROPERTIES: Mapping[str, str] = {
     "decimal.handling.mode": "string",
@@ -139,22 +139,16 @@ def _temporal(kind: TypeName) -> _Rule | None:
 
 def _local(values: pa.Array) -> pa.Array:
     """Dates and times without the zone that Debezium adds."""
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
+    refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return pc.replace_substring_regex(values, "Z$", "")
 
 
 def _offsets(values: pa.Array) -> pa.Array:
     """Times with their offset. Debezium gives those before 1970 that have a fraction a second too late."""
     early = pc.and_(pc.less(values, "1970-01-02"), pc.invert(pc.match_substring_regex(values, _WHOLE)))
-    _refuse(values, early, "fractions of a second before 1970 are not given exactly")
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
+    refuse(values, early, "fractions of a second before 1970 are not given exactly")
+    refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return values
-
-
-def _refuse(values: pa.Array, wrong: pa.Array, why: str) -> None:
-    if pc.any(wrong).as_py():
-        place = pc.index(wrong, True).as_py()
-        raise BadValue(place, values[place].as_py(), why)
 
 
 def _strict(rule: _Rule) -> Conversion:
