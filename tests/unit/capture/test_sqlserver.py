@@ -307,13 +307,13 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
     error = log._too_large()
     assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None
 
-    true = sqlserver_source.ChangeLog.stream
+    true = sqlserver_source.ChangeTables.stream
 
     def stream(self: Any, start: int, tables: Any, step: Any) -> Any:
         log.stream(start, tables, step)
         return true(self, start, tables, step)
 
-    monkeypatch.setattr(sqlserver_source.ChangeLog, "stream", stream)
+    monkeypatch.setattr(sqlserver_source.ChangeTables, "stream", stream)
     for number, name in enumerate(("good", "t"), 11):
         server.add(name, number, TYPES)
         server.commit((name, "c", {"id": 1, "v": "x", "n": None}))
