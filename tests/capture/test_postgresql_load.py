@@ -12,10 +12,10 @@ import pytest
 from tests.postgres import Postgres, execute
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.publisher.capture import loaded_rows
+from lakemirror.publisher.capture import loaded_rows, source_kinds
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql import change_log, load
-from lakemirror.publisher.capture.postgresql.slot import give_back, read_slot
+from lakemirror.publisher.capture.postgresql.slot import read_slot
 from lakemirror.publisher.capture.postgresql.source import PostgresSource
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
 
@@ -88,7 +88,7 @@ def test_every_row_of_the_snapshot_is_loaded_once(database: str, monkeypatch: py
             "vacuum big",
         )
         tables["young"] = next(table for table in source.tables() if table.name == "young")
-        assert snapshot.position > 0
+        assert snapshot > 0
         found = {name: Files() for name in tables}
         counts = {name: source.load(table, found[name].publish) for name, table in tables.items()}
     assert set(tables) == {"big", "empty", "parts", "parent", "child", "young"}
@@ -197,14 +197,14 @@ def test_a_slot_is_reported_and_given_back(database: str) -> None:
     options = CaptureOptions(source=database)
     name = options.slot
     with connected(options) as connection:
-        assert read_slot(connection, name) is None and give_back(options) == []
+        assert read_slot(connection, name) is None and source_kinds.give_back(options) == []
         slot = f"select pg_create_logical_replication_slot('{name}', 'pgoutput')"
         execute(database, slot, f"create publication {name}",
                 "create table t (id int)", "insert into t select generate_series(1, 1000)")  # fmt: skip
         found = read_slot(connection, name)
         assert found is not None and found.kept_back > 50_000 and found.confirmed > 0
         assert (found.active, found.wal_status, found.is_bounded) == (False, "reserved", False)
-        assert give_back(options) == [f"slot {name}", f"publication {name}"]
+        assert source_kinds.give_back(options) == [f"slot {name}", f"publication {name}"]
         assert read_slot(connection, name) is None
 
 

@@ -19,7 +19,7 @@ from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
-from lakemirror.publisher.capture.source_interface import Step
+from lakemirror.publisher.capture.source_interface import Log, Step
 from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 
 _PREFIX = "lakemirror"  # of messages in the log
@@ -63,7 +63,7 @@ class _TooLarge:
         )
 
 
-class ChangeLog:
+class ChangeLog(Log):
     """The log as one capture reads it. `connection`: psycopg's, with autocommit."""
 
     def __init__(self, connection: Any, slot: str) -> None:
