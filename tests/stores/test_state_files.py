@@ -6,7 +6,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,51 @@ def test_a_change_whose_answer_is_lost_is_made_once(proxied: tuple[Place, FaultP
     assert Principals(root, IN_STORE).all() == [issued]
 
 
+CHANGES: dict[str, Callable[[Principals], object]] = {
+    "add": lambda known: known.add("reader", ["*=read"]),
+    "remove": lambda known: known.remove("writer"),
+    "rotate": lambda known: known.rotate("writer"),
+    "move_roles": lambda known: known.move_roles("sales", "goods"),
+}
+LATER: dict[str, Sequence[Callable[[Principals], object]]] = {
+    "add": [lambda others: others.rotate("reader"), lambda others: others.remove("reader")],
+    "remove": [lambda others: others.add("writer", ["sales=read"])],
+    "rotate": [lambda others: others.rotate("writer"), lambda others: others.remove("writer")],
+    "move_roles": [lambda others: others.add("more", ["sales=read"]), lambda others: others.move_roles("goods", None)],
+}
+
+
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["repeated", "refused"])
+@pytest.mark.parametrize(("change", "later"), [(each, later) for each in CHANGES for later in LATER[each]])
+def test_a_change_whose_answer_is_lost_is_not_made_over_a_later_one(
+    proxied: tuple[Place, FaultProxy], change: str, later: Callable[[Principals], object], is_repeated: bool
+) -> None:
+    root, proxy = proxied
+    known, others = Principals(root, IN_STORE), Principals(root, IN_STORE)
+    others.add("writer", ["sales=read"])
+    lost, left = threading.Event(), list[bytes]()
+
+    def fault(method: str, path: str) -> str:
+        if not path.endswith("principals.json"):
+            return ""
+        if method == "PUT" and not lost.is_set():
+            lost.set()
+            return LOST
+        if lost.is_set() and not left:
+            left.append(b"")
+            later(others)
+            left[0] = (others.own / "principals/principals.json").read_bytes()
+        elif method == "PUT" and left[0] and not is_repeated:
+            return ERROR
+        return ""
+
+    proxy.fault = fault
+    CHANGES[change](known)
+    assert left == [(known.own / "principals/principals.json").read_bytes()]
+    known.follow()
+    assert known.all() == Principals(root, IN_STORE).all()
+
+
 def test_a_change_that_was_made_twice_by_a_repeated_request_counts_once(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +246,32 @@ def test_the_oldest_of_an_audit_log_in_a_store_goes(server: StoreServer, monkeyp
         log.close()
     found = numbers_of(path)
     assert found == list(range(12))[-len(found) :] and 4 <= len(found) < 12
+
+
+def test_who_asks_waits_until_its_audit_line_is_kept(
+    proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "DELAY", 1000.0)
+    monkeypatch.setattr(audit_log, "AGAIN", 1000.0)
+    root, proxy = proxied
+    path = root / ".lakemirror/audit.log"
+    log = AuditLog(path)
+    assert log.kept() is None
+    for number in range(20):
+        record(log, number)
+        if number % 2:
+            kept = log.kept()
+            assert kept is not None and not kept.cancel()
+            kept.result(60)
+            assert numbers_of(path) == list(range(number + 1))
+    assert log.kept() is None
+    proxy.down = True
+    record(log, 20)
+    failed = [log.kept(), log.kept()]
+    assert [each.result(60) for each in failed if each] == [None, None]  # it is written to the service's own log
+    proxy.down = False
+    log.close()
+    assert numbers_of(path) == list(range(21))
 
 
 def test_audit_lines_wait_for_a_store_that_fails(
