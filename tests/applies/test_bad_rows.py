@@ -52,9 +52,7 @@ def test_the_first_bad_file_is_told_and_what_is_before_it_applied_once(
         ("column-name-reserved", {"id": [2], "n": [2], "__START_AT": [2]}),
     ],
 )
-def test_what_a_sequence_refuses_is_quarantined(
-    tmp_path: Path, code: str, rows: dict[str, Any]
-) -> None:
+def test_what_a_sequence_refuses_is_quarantined(tmp_path: Path, code: str, rows: dict[str, Any]) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n", "history": "scd2"})
     for number, its in enumerate(({"id": [1], "n": [1], "v": [1]}, rows, {"id": [3], "n": [3], "v": [3]}), start=1):
         put(tmp_path, "t", number, {name: pa.array(values, pa.int64()) for name, values in its.items()})
