@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.delta.statistics import record_count, value_of
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
@@ -130,23 +130,20 @@ def _of_this_folder(known: pa.Table, versioning: Versioning) -> pa.Table:
 
 def may_have_open(add: Action, target: Target) -> bool:
     """False if the statistics say that all versions of a file have an end."""
-    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    nulls = _nulls_of_end(add, target)
     return nulls is None or nulls != 0
 
 
 def may_have_closed(add: Action, target: Target) -> bool:
     """False if the statistics say that no version of a file has an end."""
-    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    nulls = _nulls_of_end(add, target)
     return nulls is None or nulls != record_count(add)
 
 
 def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
     """False if the statistics say that all versions of a file end before `least`, in the form of `bound`; None: no
     such value is known."""
-    value = parse_statistics(add).get("maxValues")
-    kind = column.type
-    if isinstance(value, dict):
-        value = value.get(column.physical_name)
+    value, kind = value_of(add, "maxValues", column.physical_name), column.type
     if isinstance(value, dict) or least is None:
         return True  # a sequence of several columns
     high = bound(value, kind, up=True) if value is not None else None
@@ -155,10 +152,10 @@ def ends_after(add: Action, column: TargetColumn, least: Any) -> bool:
     return bool(high >= least or (isinstance(least, bytes) and least.startswith(high)))
 
 
-def _of_end(values: Any, target: Target) -> Any:
-    """The number for `__END_AT`; for several columns that of the first."""
-    column = next((each for each in target.columns if each.name == END_AT), None)
-    found = values.get(column.physical_name) if isinstance(values, dict) and column is not None else None
+def _nulls_of_end(add: Action, target: Target) -> Any:
+    """How often `__END_AT` is NULL by the statistics; for several columns the first. None if they do not say."""
+    column = next((column.physical_name for column in target.columns if column.name == END_AT), None)
+    found = value_of(add, "nullCount", column) if column is not None else None
     while isinstance(found, dict):
         found = next(iter(found.values()), None)
     return found
