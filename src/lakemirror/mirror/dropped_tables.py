@@ -159,6 +159,8 @@ class DroppedTables:
     @property
     def warnings(self) -> list[Warned]:
         """A warning for each table that waits for its drop."""
+        if not self.missing:
+            return []
         later = f"a pass {self.after:g} s later or more drops the table if it is still missing"
         return capped(Warned(MISSING, f"{t}: its table folder is missing; {later}", t) for t in self.missing)
 

@@ -131,9 +131,10 @@ def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Seq
         warnings.setdefault((warned.code, warned.message), warned)
     kept = {column.name.lower(): column for column in columns}
     for column in item.columns:
-        for note in _notes(column, kept.get(column.name.lower())):
-            message = f"column {column.name}: {note}"
-            warnings.setdefault((column.name, note), Warned("value-converted", message, path))
+        if column.note or column.zone or column.table_type == "timestamp_ntz":
+            for note in _notes(column, kept.get(column.name.lower())):
+                message = f"column {column.name}: {note}"
+                warnings.setdefault((column.name, note), Warned("value-converted", message, path))
         if needs_mapping(column.name):
             message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
             warnings.setdefault((column.name, message), Warned("column-mapping", message, path))
