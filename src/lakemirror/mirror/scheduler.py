@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
+PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 LONGEST_LOOK = 60.0  # seconds after which nobody waits for a look at one table any more
 
 _RACES = 5  # commits in a row that others were faster with, after which the table has failed
