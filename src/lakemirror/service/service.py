@@ -222,7 +222,9 @@ class Service:
                 answer = await self._answered(request, plane)
                 status = answer.status
             finally:
-                self._note(request, noted, plane, status, time.monotonic() - begun)
+                done = self._note(request, noted, plane, status, time.monotonic() - begun)
+            if done and (kept := self._audit.kept()) is not None:
+                await asyncio.wrap_future(kept)
             if self._stopping:
                 answer.force_close()
             if not answer.prepared:
@@ -269,8 +271,9 @@ class Service:
             self._room_seen = now
         return self._room
 
-    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
-        """Counts the request, and writes it to the audit log where it belongs there. Never raises."""
+    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> bool:
+        """Counts the request, and writes it to the audit log where it belongs there. Never raises. True where it has
+        done what the log must not miss: a change, or credentials given."""
         if plane == "storage":
             if noted.uploaded and status < 400:
                 self._metrics.uploaded(noted.workspace, noted.database, noted.uploaded)
@@ -281,11 +284,13 @@ class Service:
         if status in (401, 403):
             self._metrics.refused(noted.refused or str(status))
         no_token = noted.operation == TOKEN and status >= 400
-        if status in (401, 403) or no_token or (changes and status < 400) or noted.granted:
+        done = (changes and status < 400) or bool(noted.granted)
+        if status in (401, 403) or no_token or done:
             self._record(request, noted, raw_path_of(request.raw_path), status)
         for path, of_part in noted.parts:
             if of_part == 403 or of_part < 400:
                 self._record(request, noted, path, of_part)
+        return done
 
     def _record(self, request: web.BaseRequest, noted: RequestNotes, path: str, status: int) -> None:
         try:
