@@ -113,6 +113,7 @@ class MirroredDatabase:
         self._runner: Runner | None = None
         self._earlier: Scheduler | None = None  # of the last pass
         self._executions: ExecutionLog | None = None  # of all passes
+        self._writer: StatusWriter | None = None  # of the last pass
         self._taking = threading.Lock()
         definition = read_definition(self.storage)
         self._setting_warnings = unknown_settings(definition)
@@ -135,7 +136,7 @@ class MirroredDatabase:
         collected = _Collector()
         executions = self._executions = self._executions or ExecutionLog(self.storage, self.settings)
         start_spark = partial(_start_spark, self.settings)
-        before = last_status(self.storage)
+        before = (self._writer.unchanged() if self._writer is not None else None) or last_status(self.storage)
         observers = (executions, collected, *([observer] if observer is not None else ()))
         tables = TableStates(observers, before.tables, self.settings.retry_limit)
         tables.maintained = executions.maintained
@@ -148,7 +149,7 @@ class MirroredDatabase:
 
             readers = DeclaredReaders(self.settings.readers, self.storage.uri, executions.maintained)
         unmet: list[Warned] = []
-        writer = StatusWriter(self.storage, before)
+        self._writer = writer = StatusWriter(self.storage, before)
         try:
             self._pass(scheduler, stop)
             if readers is not None and not stop.is_set():

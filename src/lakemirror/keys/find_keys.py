@@ -104,7 +104,7 @@ def search_files(
         each = map if sum(unread) < _FEW else each
     found = [(one.file[0], rows) for one, rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        large = [one for one in groups if is_large(record_count(one.file[1]))]
+        large = [one for one in groups if is_large(one.footer.num_rows)]
         kept = [(one.file, kept_keys(one.group, target, one.version)) for one in large]
         for add in dict(file for file, keys in kept if not isinstance(keys, Runs)).values():
             index.want(add, target)

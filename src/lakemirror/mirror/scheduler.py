@@ -33,8 +33,7 @@ from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Begun, Conflict, Replicator
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
-from lakemirror.mirror.table_states import TableStates
-from lakemirror.mirror.unchanged_tables import LASTS, UnchangedTables
+from lakemirror.mirror.table_states import LASTS, TableStates, UnchangedTables
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage
 from lakemirror.storage.connections import cache_on_disk
