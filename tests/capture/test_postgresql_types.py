@@ -22,9 +22,9 @@ from tests.postgres_types import TYPES
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.loaded_rows import converted
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
 from lakemirror.publisher.capture.postgresql.float_texts import double_text, single_text
-from lakemirror.publisher.capture.postgresql.load import converted
 from lakemirror.publisher.capture.postgresql.slot import exported_snapshot
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, reading
 from lakemirror.publisher.capture.postgresql.types import SourceColumn

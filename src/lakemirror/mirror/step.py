@@ -373,17 +373,19 @@ class Replicator:
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
         for target in self._observer.history_targets:
-            self._tidy_history(target, is_due)
+            self._tidy_history(target, before, version)
         return merged
 
-    def _tidy_history(self, target: str, is_due: bool) -> None:
+    def _tidy_history(self, target: str, before: int, version: int) -> None:
         """The same for a history table, which has about as many commits as the mirrored table."""
         path, log = self._storage.uri(target), self._observer.history.log_of(target)
+        is_due, durability = compaction.is_due(before, version), self._rules.durability
         if is_due or (not self._storage.capabilities.waits and is_first_look(path)):
             remove_leftovers(path, 0, log.read())
         if is_due:
-            forget_old(path, durability=self._rules.durability)
-            compaction.merge_small_files(path, durability=self._rules.durability, known=log.read)
+            forget_old(path, durability=durability)
+        if is_due or compaction.is_tier_due(before, version):
+            compaction.merge_history(path, is_due=is_due, durability=durability, known=log.read)
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:
