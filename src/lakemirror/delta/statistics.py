@@ -54,14 +54,6 @@ def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     return dict(_parsed(stats)) if isinstance(stats, str) else {}
 
 
-def value_of(add: Mapping[str, Any], what: str, column: str) -> Any:
-    """What the statistics of an `add` action say of one column: `what` is `minValues`, `maxValues` or `nullCount`. None
-    if they say nothing. Unlike `parse_statistics`, quick for thousands of files that are asked one after the other.
-    """
-    stats = add.get("stats")
-    return _value(stats, what, column) if isinstance(stats, str) else None
-
-
 def record_count(add: Mapping[str, Any]) -> int | None:
     """The number of rows in a data file, deleted rows included, as its `add` action says; None if it does not."""
     return _counted(add.get("stats") or "{}")
@@ -73,12 +65,6 @@ def _parsed(stats: str) -> Mapping[str, Any]:
         return exact_json.read(stats)
     except (ValueError, TypeError):
         return {}
-
-
-@lru_cache(4 * _REMEMBERED)
-def _value(stats: str, what: str, column: str) -> Any:
-    values = _parsed(stats).get(what)
-    return values.get(column) if isinstance(values, dict) else None
 
 
 @lru_cache(_REMEMBERED)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta.statistics import parse_statistics, record_count, value_of
+from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of, stored_names
 from lakemirror.engines.kernels.decode import longest
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -182,7 +182,8 @@ def _columns(target: Target) -> list[TargetColumn]:
 def _is_closed(add: Action, target: Target) -> bool:
     """True if the statistics say that all versions of a file have an end: applies seldom read these."""
     ends = next((column.physical_name for column in target.columns if column.name == END_AT), None)
-    return ends is not None and value_of(add, "nullCount", ends) == 0
+    nulls = parse_statistics(add).get("nullCount")
+    return ends is not None and isinstance(nulls, dict) and nulls.get(ends) == 0
 
 
 def _bounds(add: Action, columns: Sequence[TargetColumn]) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakemirror.delta import exact_json
-from lakemirror.delta.statistics import value_of
+from lakemirror.engines.versions import value_of
 
 
 def test_thousands_of_files_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
