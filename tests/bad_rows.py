@@ -92,8 +92,9 @@ def zone(database: Path, chance: random.Random) -> Zone:
     for number in range(1, chance.randint(3, 6) + 1):
         made.good.append(_good(made, state, number))
     places = range(len(made.good))
-    for place in chance.sample(places, chance.randint(1, min(3, len(places)))):
-        made.bad[place] = _bad(made, made.good[place])
+    chosen = chance.sample(places, chance.randint(1, min(3, len(places))))
+    for place in chosen:
+        made.bad[place] = _bad(made, made.good[place], may_be_first=0 in chosen)
     for place in places:
         publish(made, place)
     return made
@@ -128,10 +129,12 @@ def file_name(made: Zone, number: int) -> str:
     return f"{number:020}.{'csv' if made.is_text else 'parquet'}"
 
 
-def _bad(made: Zone, good: ChangeFile) -> BadFile:
+def _bad(made: Zone, good: ChangeFile, *, may_be_first: bool) -> BadFile:
+    """`may_be_first`: no good file may be before it, which says of what types columns are."""
     chance = made.chance
     whole: list[Callable[[ChangeFile], BadFile]] = [_misspelt] if not made.is_text else [_undeclared]
-    whole += [] if made.is_text else [_garbage, _typed]
+    whole += [] if made.is_text else [_garbage]
+    whole += [] if made.is_text or may_be_first else [_typed]
     if chance.random() < 0.3:
         return chance.choice(whole)(good)
     changes, says = list(good.changes), set[tuple[str, int | None]]()
@@ -159,7 +162,7 @@ def _made_bad(made: Zone, change: Change, kind: str) -> tuple[Change, str]:
     if kind == "of a delete":
         return replace(change, marker=made.chance.choice([DELETE, INSERT]), unchanged=("v",)), "partial-row-invalid"
     if kind == "value":
-        return replace(change, row={**change.row, "v": "fifty"}), "value-invalid"
+        return replace(change, row={**change.row, "v": "fifty"}, unchanged=()), "value-invalid"
     if kind == "sequence":
         return replace(change, row={**change.row, "n": None}, unchanged=()), "sequence-null"
     row = {**change.row, "id": 900 + made.chance.randint(0, 1 << 30)}
@@ -299,7 +302,7 @@ def _check_told(made: Zone, error: Any, bad: tuple[int, frozenset[tuple[str, int
 def _correct(made: Zone, place: int) -> None:
     """The publisher puts another file in the place: mostly a good one."""
     if place in made.bad and made.chance.random() < 0.2:
-        made.bad[place] = _bad(made, made.good[place])
+        made.bad[place] = _bad(made, made.good[place], may_be_first=True)
     else:
         made.bad.pop(place, None)
         made.good[place] = _completed(made, made.good[place])
