@@ -41,6 +41,7 @@ wal_level = logical
 max_wal_senders = 20
 max_replication_slots = 20
 shared_buffers = 64MB
+password_encryption = 'scram-sha-256'
 """
 
 
@@ -75,6 +76,11 @@ class Postgres:
     @property
     def data(self) -> Path:
         return self.folder / "data"
+
+    @property
+    def version(self) -> int:
+        """The number before the point."""
+        return int((self.data / "PG_VERSION").read_text())
 
     def url(self, database: str = "postgres", user: str = USER) -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"

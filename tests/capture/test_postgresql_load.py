@@ -55,7 +55,9 @@ def loaded(url: str, **options: Any) -> dict[str, Files]:
     return found
 
 
-def test_every_row_of_the_snapshot_is_loaded_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_of_the_snapshot_is_loaded_once(
+    postgres_server: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loaded_rows, "FILE_BYTES", 3 << 20)
     monkeypatch.setattr(load, "BATCH_BYTES", 1 << 20)
     execute(
@@ -93,7 +95,7 @@ def test_every_row_of_the_snapshot_is_loaded_once(database: str, monkeypatch: py
         counts = {name: source.load(table, found[name].publish) for name, table in tables.items()}
     assert set(tables) == {"big", "empty", "parts", "parent", "child", "young"}
     assert found["big"].rows() == [(n, f"{'x' * 600}{n}") for n in range(1, 40001) if n % 7]
-    assert len(found["big"].files) > 6
+    assert len(found["big"].files) > (6 if postgres_server.version > 13 else 5)  # which is read in one range
     assert max(file.nbytes for file in found["big"].files) < 6 << 20
     assert len(found["parts"].rows()) == counts["parts"] == 1000
     assert (found["parent"].rows(), found["child"].rows()) == ([(1,)], [(2,)])
