@@ -290,11 +290,15 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
         """A connection that knows no slot, and the largest change."""
 
         def execute(self, query: str, values: Any) -> Answers:
-            self.row = ("dbo", "t", 240 << 20) if query == change_log._LARGEST else None
+            is_asked = query == change_log._LARGEST and not values[2]
+            self.row = (12, 240 << 20, 5, [b"R\0\0\0\x0cdbo\0t\0"]) if is_asked else None
             return self
 
         def fetchone(self) -> Any:
             return self.row
+
+        def fetchall(self) -> Any:
+            return []
 
     class Stream:
         def __init__(self, *_: Any) -> None:
@@ -304,8 +308,8 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
     monkeypatch.setattr(change_log, "DebeziumStream", Stream)
     monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self: {})
     log = change_log.ChangeLog(Answers(), "slot")
-    error = log._too_large()
-    assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None
+    error = log._too_large({})
+    assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large({}) is None
 
     true = sqlserver_source.ChangeTables.stream
 
