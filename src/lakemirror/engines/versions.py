@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
@@ -33,7 +33,7 @@ from lakemirror.engines.kernels.version_rows import (
     sequence_of,
 )
 from lakemirror.engines.row_work import FILE, ROW, Action, Target, Versioning
-from lakemirror.engines.sequence_bounds import files_reached, least_bound, reaches
+from lakemirror.engines.sequence_bounds import files_reached, least_bound, reaches, value_of
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
@@ -131,20 +131,20 @@ def _of_this_folder(known: pa.Table, versioning: Versioning) -> pa.Table:
 
 def may_have_open(add: Action, target: Target) -> bool:
     """False if the statistics say that all versions of a file have an end."""
-    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    nulls = _nulls_of_end(add, target)
     return nulls is None or nulls != 0
 
 
 def may_have_closed(add: Action, target: Target) -> bool:
     """False if the statistics say that no version of a file has an end."""
-    nulls = _of_end(parse_statistics(add).get("nullCount"), target)
+    nulls = _nulls_of_end(add, target)
     return nulls is None or nulls != record_count(add)
 
 
-def _of_end(values: Any, target: Target) -> Any:
-    """The number for `__END_AT`; for several columns that of the first."""
-    column = next((each for each in target.columns if each.name == END_AT), None)
-    found = values.get(column.physical_name) if isinstance(values, dict) and column is not None else None
+def _nulls_of_end(add: Action, target: Target) -> Any:
+    """How often `__END_AT` is NULL by the statistics; for several columns the first. None if they do not say."""
+    column = next((column.physical_name for column in target.columns if column.name == END_AT), None)
+    found = value_of(add, "nullCount", column) if column is not None else None
     while isinstance(found, dict):
         found = next(iter(found.values()), None)
     return found
