@@ -31,8 +31,7 @@ def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
 class Damage:
     """A damaged file. `seen`: by whom it is noticed; a file that may still be written is damaged when it stays so.
 
-    `says`: a part of the message. `like`: rows of a good file of the same columns. `checked`: `lakemirror check` finds
-    it, which decodes keys and markers alone and does not count what is in pages.
+    `says`: a part of the message. `like`: rows of a good file of the same columns.
     """
 
     data: bytes
@@ -40,7 +39,6 @@ class Damage:
     says: str
     like: pa.Table
     code: str = "file-unreadable"
-    checked: bool = True
 
 
 _FOOTERS: dict[str, tuple[Callable[[change.Node], Any], str]] = {
@@ -93,9 +91,7 @@ def _damages() -> dict[str, Damage]:
         for kind, options in _PAGES.items():
             data = written(FLAT, write_statistics=False, **options)
             lied = change.with_footer(data, lambda footer, rows=rows: change.with_rows(footer, rows))  # type: ignore[misc]
-            found[f"{rows} rows for 40 in pages{kind}"] = Damage(
-                lied, "pages", f"row group 0 has {rows} rows", FLAT, checked=False
-            )
+            found[f"{rows} rows for 40 in pages{kind}"] = Damage(lied, "pages", f"row group 0 has {rows} rows", FLAT)
     found["page headers"] = Damage(flat[:4] + b"\xff" * 36 + flat[40:], "pages", "", FLAT)
     return found
 

@@ -12,15 +12,20 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl, unquote
 from urllib.request import urlopen
 from uuid import uuid4
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from lakemirror.readers.unity_columns import columns_of
 
 API = "/api/2.1/unity-catalog"
+CONTROL = "/api/1.0/unity-control"
 TOKEN = "a token"
 _START = """
 public class Start {
@@ -110,15 +115,18 @@ def in_memory(*, old: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def real(folder: Path, port: int) -> Iterator[str]:
-    """Its address. Skips without the server's classes."""
+def real(folder: Path, port: int, *, authorized: bool = False) -> Iterator[str]:
+    """Its address. Skips without the server's classes. `authorized`: who asks needs a token of `token_of`."""
     classes = os.environ.get("UNITY_SERVER_CLASSPATH")
     if not classes:
         pytest.skip(
             "UNITY_SERVER_CLASSPATH names no classes of Unity Catalog's server (unitycatalog-server and what it needs)"
         )
     (folder / "etc/conf").mkdir(parents=True)
-    (folder / "etc/conf/server.properties").write_text("server.env=test\nserver.authorization=disable\n")
+    (folder / "etc/conf/server.properties").write_text(
+        f"server.env=test\nserver.authorization={'enable' if authorized else 'disable'}\n"
+        "server.allowed-issuers=https://nobody.example\nserver.audiences=nothing\n"
+    )
     (folder / "etc/conf/hibernate.properties").write_text(
         "hibernate.connection.driver_class=org.h2.Driver\nhibernate.hbm2ddl.auto=update\n"
         "hibernate.connection.url=jdbc:h2:file:./etc/db/h2db;DB_CLOSE_DELAY=-1\n"
@@ -134,9 +142,19 @@ def real(folder: Path, port: int) -> Iterator[str]:
             try:
                 urlopen(f"{url}{API}/catalogs").close()
                 break
+            except HTTPError:  # without a token
+                break
             except OSError:
                 time.sleep(0.5)
         yield url
     finally:
         server.terminate()
         server.wait(60)
+
+
+def token_of(folder: Path, user: str) -> str:
+    """A token of the `real` server in a folder, signed with its key, for one of its users; `admin` owns everything."""
+    key = serialization.load_der_private_key((folder / "etc/conf/private_key.der").read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    claims = {"iss": "internal", "sub": user, "type": "ACCESS", "iat": int(time.time()), "jti": str(uuid4())}
+    return jwt.encode(claims, key, "RS512", {"kid": (folder / "etc/conf/key_id.txt").read_text().strip()})

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import pyarrow as pa
 import pytest
 from tests import unity_server
 from tests.commands import CommandRunner
 from tests.landing import declare, put
+from tests.object_stores import free_port
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app
@@ -30,18 +32,16 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         with unity_server.in_memory(old=request.param == "old") as address:
             yield address
     else:
-        with socket.socket() as chosen:
-            chosen.bind(("127.0.0.1", 0))
-            port = chosen.getsockname()[1]
-        with unity_server.real(tmp_path_factory.mktemp("unity"), port) as address:
+        with unity_server.real(tmp_path_factory.mktemp("unity"), free_port()) as address:
             asked(address, "POST", "catalogs", {"name": "unity"})
             yield address
 
 
-def asked(url: str, method: str, path: str, body: Any = None) -> Any:
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {unity_server.TOKEN}"}
+def asked(url: str, method: str, path: str, body: Any = None, token: str = unity_server.TOKEN) -> Any:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(f"{url}{unity_server.API}/{path}", data, headers, method=method)) as answer:
+    address = path if path.startswith("http") else f"{url}{unity_server.API}/{path}"
+    with urlopen(Request(address, data, headers, method=method)) as answer:
         return json.load(answer)
 
 
@@ -54,13 +54,13 @@ def entries(url: str, schema: str) -> dict[str, tuple[str, list[str]]]:
     }
 
 
-def settings_of(url: str) -> list[str]:
+def settings_of(url: str, token: str = unity_server.TOKEN) -> list[str]:
     key = "spark.sql.catalog.unity"
-    return [f"{key}={CONNECTOR}", f"{key}.uri={url}/", f"{key}.token={unity_server.TOKEN}"]
+    return [f"{key}={CONNECTOR}", f"{key}.uri={url}/", f"{key}.token={token}"]
 
 
-def opened(folder: Path, url: str) -> MirroredDatabase:
-    return MirroredDatabase(folder, engine="local", spark=settings_of(url))
+def opened(folder: Path, url: str, token: str = unity_server.TOKEN, **settings: Any) -> MirroredDatabase:
+    return MirroredDatabase(folder, engine="local", spark=settings_of(url, token), **settings)
 
 
 def test_entries_follow_the_tables(url: str, tmp_path: Path) -> None:
@@ -115,6 +115,53 @@ def test_new_columns_are_set_in_the_entry_which_keeps_its_grants(
     assert [each["name"] for each in after["columns"] if each.get("partition_index") is not None] == ["p"]
     again = database.register(None, "k_shop", "unity")
     assert (again.created, again.changed, again.dropped) == ([], [], [])
+
+
+@pytest.mark.full
+def test_a_grant_on_a_table_stays_when_its_columns_are_added_changed_and_dropped(tmp_path: Path) -> None:
+    """On a real server that authorizes: who was granted a table reads its new columns; others never see it."""
+    folder, server = tmp_path / "db", tmp_path / "server"
+    for name in ("t", "other"):
+        declare(folder, name, ["id"])
+        put(folder, name, 1, pa.table({"id": [1], "n": pa.array([1], pa.int32()), "old": ["a"]}))
+    with unity_server.real(server, free_port(), authorized=True) as url:
+        admin, analyst = (unity_server.token_of(server, user) for user in ("admin", "analyst@example.com"))
+        asked(url, "POST", "catalogs", {"name": "unity"}, admin)
+        user = {"displayName": "analyst", "emails": [{"value": "analyst@example.com", "primary": True}]}
+        asked(url, "POST", f"{url}{unity_server.CONTROL}/scim2/Users", user, admin)
+        database = opened(folder, url, admin, on_type_change="widen", drop_after=0)
+        database.sync()
+        assert sorted(database.register(None, "g", "unity").created) == ["unity.g.other", "unity.g.t"]
+        for what, right in (
+            ("catalog/unity", "USE CATALOG"),
+            ("schema/unity.g", "USE SCHEMA"),
+            ("table/unity.g.t", "SELECT"),
+        ):
+            change = {"changes": [{"principal": "analyst@example.com", "add": [right], "remove": []}]}
+            asked(url, "PATCH", f"permissions/{what}", change, admin)
+
+        def seen() -> list[str]:
+            with pytest.raises(HTTPError, match="403"):
+                asked(url, "GET", "tables/unity.g.other", token=analyst)
+            return [
+                f"{each['name']} {each['type_text']}"
+                for each in asked(url, "GET", "tables/unity.g.t", token=analyst)["columns"]
+            ]
+
+        assert seen() == ["id bigint", "n int", "old string"]
+        put(folder, "t", 2, pa.table({"id": [2], "n": [2**40], "old": ["b"], "new": [1.5]}))
+        database.sync()
+        assert database.register(None, "g", "unity").changed == ["unity.g.t"]
+        assert seen() == ["id bigint", "n bigint", "old string", "new double"]
+        shutil.rmtree(folder / "Files/LandingZone/t")
+        declare(folder, "t", ["id"])
+        put(folder, "t", 1, {"id": [1], "new": [2.5]})
+        database.sync()
+        done = database.register(None, "g", "unity")
+        assert (done.created, done.changed, done.dropped, done.failed) == ([], ["unity.g.t"], [], {})
+        assert seen() == ["id bigint", "new double"]
+        granted = asked(url, "GET", "permissions/table/unity.g.t", token=analyst)["privilege_assignments"]
+        assert granted == [{"principal": "analyst@example.com", "privileges": ["SELECT"]}]
 
 
 def test_a_folder_of_any_name(url: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from lakemirror.service.captures.capture_host import CaptureHost
 from lakemirror.service.certificates import made_certificate, tls_context
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.own_folder import IN_STORE, own_folder
-from lakemirror.service.storage import staged_copies
-from lakemirror.service.storage.blocks import keep_block, uncommitted
+from lakemirror.service.storage import blocks, staged_copies
+from lakemirror.service.storage.blocks import keep_block, publish_blocks, remove_old_blocks, uncommitted
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.publish_file import create_file, drop_published, flush, publish, sync_file
@@ -135,6 +135,51 @@ def test_a_change_whose_answer_is_lost_is_made_once(proxied: tuple[Place, FaultP
     assert Principals(root, IN_STORE).all() == [issued]
 
 
+CHANGES: dict[str, Callable[[Principals], object]] = {
+    "add": lambda known: known.add("reader", ["*=read"]),
+    "remove": lambda known: known.remove("writer"),
+    "rotate": lambda known: known.rotate("writer"),
+    "move_roles": lambda known: known.move_roles("sales", "goods"),
+}
+LATER: dict[str, Sequence[Callable[[Principals], object]]] = {
+    "add": [lambda others: others.rotate("reader"), lambda others: others.remove("reader")],
+    "remove": [lambda others: others.add("writer", ["sales=read"])],
+    "rotate": [lambda others: others.rotate("writer"), lambda others: others.remove("writer")],
+    "move_roles": [lambda others: others.add("more", ["sales=read"]), lambda others: others.move_roles("goods", None)],
+}
+
+
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["repeated", "refused"])
+@pytest.mark.parametrize(("change", "later"), [(each, later) for each in CHANGES for later in LATER[each]])
+def test_a_change_whose_answer_is_lost_is_not_made_over_a_later_one(
+    proxied: tuple[Place, FaultProxy], change: str, later: Callable[[Principals], object], is_repeated: bool
+) -> None:
+    root, proxy = proxied
+    known, others = Principals(root, IN_STORE), Principals(root, IN_STORE)
+    others.add("writer", ["sales=read"])
+    lost, left = threading.Event(), list[bytes]()
+
+    def fault(method: str, path: str) -> str:
+        if not path.endswith("principals.json"):
+            return ""
+        if method == "PUT" and not lost.is_set():
+            lost.set()
+            return LOST
+        if lost.is_set() and not left:
+            left.append(b"")
+            later(others)
+            left[0] = (others.own / "principals/principals.json").read_bytes()
+        elif method == "PUT" and left[0] and not is_repeated:
+            return ERROR
+        return ""
+
+    proxy.fault = fault
+    CHANGES[change](known)
+    assert left == [(known.own / "principals/principals.json").read_bytes()]
+    known.follow()
+    assert known.all() == Principals(root, IN_STORE).all()
+
+
 def test_a_change_that_was_made_twice_by_a_repeated_request_counts_once(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +246,32 @@ def test_the_oldest_of_an_audit_log_in_a_store_goes(server: StoreServer, monkeyp
         log.close()
     found = numbers_of(path)
     assert found == list(range(12))[-len(found) :] and 4 <= len(found) < 12
+
+
+def test_who_asks_waits_until_its_audit_line_is_kept(
+    proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "DELAY", 1000.0)
+    monkeypatch.setattr(audit_log, "AGAIN", 1000.0)
+    root, proxy = proxied
+    path = root / ".lakemirror/audit.log"
+    log = AuditLog(path)
+    assert log.kept() is None
+    for number in range(20):
+        record(log, number)
+        if number % 2:
+            kept = log.kept()
+            assert kept is not None and not kept.cancel()
+            kept.result(60)
+            assert numbers_of(path) == list(range(number + 1))
+    assert log.kept() is None
+    proxy.down = True
+    record(log, 20)
+    failed = [log.kept(), log.kept()]
+    assert [each.result(60) for each in failed if each] == [None, None]  # it is written to the service's own log
+    proxy.down = False
+    log.close()
+    assert numbers_of(path) == list(range(21))
 
 
 def test_audit_lines_wait_for_a_store_that_fails(
@@ -355,9 +426,7 @@ def test_what_replaces_an_upload_ends_it_everywhere(machines: Machines) -> None:
 def test_blocks_go_on_and_what_nobody_goes_on_with_is_removed(machines: Machines) -> None:
     first = machines.next()
     for name, data in (("MQ==", b"one"), ("MQ==", b"1"), ("Mg==", b"two")):
-        block = first.temporary("block")
-        block.write_bytes(data)
-        keep_block(first, FILE, name, block, Conditions())
+        put_block(first, name, data)
     create_file(first, f"{TABLE}/2.parquet", Conditions())
     (machines.copies / "notes.txt").write_bytes(b"somebody's")
     second = machines.next()
@@ -367,6 +436,43 @@ def test_blocks_go_on_and_what_nobody_goes_on_with_is_removed(machines: Machines
     assert len(machines.left()) == 4
     second.copies.remove_old(time.time() + 3600)
     assert machines.left() == ["notes.txt"]
+
+
+def put_block(files: DatabaseFiles, name: str, data: bytes) -> None:
+    block = files.temporary("block")
+    block.write_bytes(data)
+    keep_block(files, FILE, name, block, Conditions())
+
+
+def test_a_block_outlives_that_those_before_it_are_forgotten(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop, waiting = blocks.drop_blocks, [b"of the next file"]
+
+    def drop_slowly(*of: Any) -> None:
+        drop(*of)
+        while waiting:  # another request comes before the copies are deleted
+            put_block(files, "MQ==", waiting.pop())
+
+    files = machines.next()
+    put_block(files, "MQ==", b"published")
+    put_block(files, "Mg==", b"left out")
+    monkeypatch.setattr(blocks, "drop_blocks", drop_slowly)
+    publish_blocks(files, FILE, [("Latest", "MQ==")], Conditions(), None)
+    second = machines.next()
+    assert content(second, FILE) == b"published" and uncommitted(second, FILE) == [("MQ==", 16)]
+    put_block(second, "Mg==", b"its end")
+    publish_blocks(second, FILE, [("Latest", "MQ=="), ("Latest", "Mg==")], Conditions(), None)
+    assert content(second, FILE) == b"of the next fileits end" and machines.left() == []
+
+
+def test_old_blocks_take_no_new_one_with_them(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = machines.next()
+    put_block(files, "MQ==", b"old")
+    remove_old_blocks(files, time.time() + 3600)
+    put_block(files, "Mg==", b"new")
+    files.copies.settle()
+    assert uncommitted(files, FILE) == uncommitted(machines.next(), FILE) == [("Mg==", 3)]
 
 
 def test_what_the_store_has_not_taken_is_not_acknowledged(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """What is wrong inside one change file: columns against the files before it, markers and keys row by row.
 
-Of Parquet only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that
-unfolds to gigabytes stays small here. Delimited text is read completely, in blocks, and its rows are named by their
-lines.
+Of Parquet the pages of all columns are counted, and only the marker and the key columns are decoded, in small batches,
+strings as dictionaries: a small file that unfolds to gigabytes stays small here. Delimited text is read completely, in
+blocks, and its rows are named by their lines.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from lakemirror.landing_zone.row_markers import (
 from lakemirror.landing_zone.unchanged_columns import read_unchanged
 from lakemirror.landing_zone.zoneless import Zones, how_read
 from lakemirror.mirror.schema_evolution import Rules, evolved, zone_reader
+from lakemirror.parquet.pages import pages_of_group
 from lakemirror.storage import Storage
 
 MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
@@ -232,6 +233,7 @@ def _check_rows(
     rows = _Rows()
     if marker is None and expected.upsert_by_default:
         rows.needs_key = 1
+    _check_pages(storage, change)
     done = 0
     for batch in _batches(storage, change, to_read):
         if marker is not None:
@@ -279,6 +281,13 @@ def _row_findings(rows: _Rows, keys: dict[str, FileColumn | None], path: str, ex
         elif key in rows.null_keys:
             first, count = rows.null_keys[key]
             yield found("key-null", f"key column {key} is NULL in {count} rows", first, key)
+
+
+def _check_pages(storage: Storage, change: ChangeFile) -> None:
+    """ValueError where pages hold other rows than the footer says, as when the engine reads them."""
+    with storage.open(change.entry.path) as stream:
+        for group in range(change.footer.num_row_groups):
+            pages_of_group(stream, change.footer, group)
 
 
 def _batches(storage: Storage, change: ChangeFile, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:

@@ -43,7 +43,6 @@ from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
 from lakemirror.service.rest.rest_answers import refusal
-from lakemirror.service.rest.workspace_calls import WorkspaceCalls
 from lakemirror.service.sharing.file_links import FileLinks
 from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
@@ -128,31 +127,20 @@ class Service:
         self.failures = FailureLimit()
         self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url, self.failures)
         limits = options.limits
-        paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
         self._metrics = ServiceMetrics(version(), self.registry, self.host, self.captures)
         self._audit = AuditLog(self._own / "audit.log")
         self.under_way = UnderWay(limits)
+        known = (
+            self.registry, self.host, self.captures, self.principals, self.authenticator, self.under_way, self.base_url,
+            Paging(self.tokens.derived_key("paging"), limits.page_size), limits, self.has_room,
+        )  # fmt: skip
         counting = CountingAuthenticator(self.authenticator, self.under_way)
-        rest = Rest(
-            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room,
-            WorkspaceCalls(self.registry, self.principals),
-        )  # fmt: skip
-        authority = Authority(
-            self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way
-        )
-        operating = Operating(
-            self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
-            self.base_url,
-        )  # fmt: skip
-        known = (self.authenticator, self.principals, self.under_way, self.base_url)
-        sharing = Sharing(self.registry, *known, paging, FileLinks(self.tokens.derived_key("links")), limits)
-        asked = (self.authenticator, self.under_way, self.base_url)
         self._planes: dict[str, Handler] = {
-            "rest": rest.handle,
-            "sharing": sharing.handle,
-            "unity": Unity(self.registry, *asked, paging, limits, options.file_locations).handle,
-            "authority": authority.handle,
-            "operating": operating.handle,
+            "rest": Rest(*known).handle,
+            "sharing": Sharing(*known, FileLinks(self.tokens.derived_key("links"))).handle,
+            "unity": Unity(*known, options.file_locations).handle,
+            "authority": Authority(*known, self.tokens, self.failures).handle,
+            "operating": Operating(*known, self._metrics).handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
         }
         self._listener = Listener(self.handle, limits)
@@ -222,7 +210,9 @@ class Service:
                 answer = await self._answered(request, plane)
                 status = answer.status
             finally:
-                self._note(request, noted, plane, status, time.monotonic() - begun)
+                done = self._note(request, noted, plane, status, time.monotonic() - begun)
+            if done and (kept := self._audit.kept()) is not None:
+                await asyncio.wrap_future(kept)
             if self._stopping:
                 answer.force_close()
             if not answer.prepared:
@@ -269,8 +259,9 @@ class Service:
             self._room_seen = now
         return self._room
 
-    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
-        """Counts the request, and writes it to the audit log where it belongs there. Never raises."""
+    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> bool:
+        """Counts the request, and writes it to the audit log where it belongs there. Never raises. True where it has
+        done what the log must not miss: a change, or credentials given."""
         if plane == "storage":
             if noted.uploaded and status < 400:
                 self._metrics.uploaded(noted.workspace, noted.database, noted.uploaded)
@@ -281,11 +272,13 @@ class Service:
         if status in (401, 403):
             self._metrics.refused(noted.refused or str(status))
         no_token = noted.operation == TOKEN and status >= 400
-        if status in (401, 403) or no_token or (changes and status < 400) or noted.granted:
+        done = (changes and status < 400) or bool(noted.granted)
+        if status in (401, 403) or no_token or done:
             self._record(request, noted, raw_path_of(request.raw_path), status)
         for path, of_part in noted.parts:
             if of_part == 403 or of_part < 400:
                 self._record(request, noted, path, of_part)
+        return done
 
     def _record(self, request: web.BaseRequest, noted: RequestNotes, path: str, status: int) -> None:
         try:

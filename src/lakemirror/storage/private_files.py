@@ -46,7 +46,8 @@ def change_private(path: Place, made: Callable[[bytes | None], bytes | None]) ->
     """The content of a file after a change, between which and the last one nobody else has changed it.
 
     `made` gives the new content for the one that is there, None where there is no file; None leaves it as it is. It may
-    be called again: so of two processes both changes count. The content is one that no other process writes.
+    be called again: so of two processes both changes count. An answer of a store may be lost, so `made` returns None
+    where its own change is in the content already, whatever others have changed since.
     """
     if not isinstance(path, Path):
         return _change_object(path, made)
@@ -72,10 +73,11 @@ def _change_object(path: StorePath, made: Callable[[bytes | None], bytes | None]
         try:
             put = path.store.put_over(path.key, after, entry.tag) if entry else path.store.create(path.key, after)
         except LakemirrorError:
-            if _content(path) != after:  # an answer that is lost
+            found = _content(path)
+            if found is None or made(found) is not None:
                 raise
-            return after
-        if put is not None or _content(path) == after:
+            return found  # the answer was lost
+        if put is not None:
             return after
     raise LakemirrorError("storage-unavailable", f"{path} is changed by others all the time")
 

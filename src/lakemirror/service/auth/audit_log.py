@@ -2,6 +2,7 @@
 
 disk    a line ─▶ audit.log, before the answer; at 64 MiB it becomes audit.log.1
 store   a line ─▶ a second later at most, an object of `audit.log/` with the lines of the last minutes, put again
+        a change is answered once its line is put, with those of all that are answered at that time
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
@@ -49,6 +51,10 @@ class AuditLog:
         record = {"time": now, **told, "path": path, "status": status}
         self._lines.add(json.dumps(record).encode() + b"\n")
 
+    def kept(self) -> Future[None] | None:
+        """Ends once every line so far is kept, or cannot be; None where that is so by now."""
+        return self._lines.kept()
+
     def close(self) -> None:
         """Returns once every line is kept, or cannot be."""
         self._lines.close()
@@ -81,6 +87,9 @@ class _File:
         os.write(self._handle, line)
         self._size += len(line)
 
+    def kept(self) -> None:
+        """The operating system has each line."""
+
     def close(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
@@ -105,6 +114,7 @@ class _Objects:
         self._folder, self._most_bytes = folder, most_bytes
         self._name, self._content = "", b""  # of the newest object
         self._waiting = bytearray()
+        self._asked: list[Future[None]] = []
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
@@ -117,6 +127,16 @@ class _Objects:
             self._waiting += line
             self._changed.notify()
 
+    def kept(self) -> Future[None] | None:
+        asked = Future[None]()
+        asked.set_running_or_notify_cancel()  # who does not wait any more does not end it
+        with self._changed:
+            if not self._waiting:
+                return None
+            self._asked.append(asked)
+            self._changed.notify()
+        return asked
+
     def close(self) -> None:
         with self._changed:
             self._ended = True
@@ -127,18 +147,21 @@ class _Objects:
         pause = DELAY
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ended)
-                self._changed.wait_for(lambda: self._ended, pause)
+                self._changed.wait_for(lambda: self._waiting or self._asked or self._ended)
+                self._changed.wait_for(lambda: self._asked or self._ended, pause)
                 count, ended = len(self._waiting), self._ended
+                asked, self._asked = self._asked, []
             try:
                 self._put(bytes(self._waiting[:count]))
                 pause = DELAY
                 with self._changed:
                     del self._waiting[:count]
-                    left = len(self._waiting)
+                    left = len(self._waiting) + len(self._asked)
             except LakemirrorError as error:
                 log.error("the audit log cannot be written: %s", error)
                 pause, left = AGAIN, 0
+            for each in asked:
+                each.set_result(None)
             if ended and not left:
                 return
 

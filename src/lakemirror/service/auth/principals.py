@@ -32,6 +32,7 @@ from lakemirror.storage.private_files import change_private
 ROLES = ("read", "contribute")
 FOLLOW = 1.0  # seconds after which a change of the file is looked for
 _FILE = "principals.json"
+_MARKS = 64  # changes that the file remembers: more than others make while one waits for its answer
 _NAME = re.compile(r"[a-z0-9]{3,24}")
 _COST = {"n": 2**14, "r": 8, "p": 1}  # of scrypt: 16 MiB and some 50 ms
 
@@ -70,9 +71,12 @@ class Issued:
 
 @dataclass(frozen=True)
 class _Content:
+    """`changes`: the marks of the last changes, by which one whose answer is lost is found again."""
+
     tenant_id: str
     principals: Mapping[str, Principal]
     by_id: Mapping[str, Principal] = field(default_factory=dict)
+    changes: Sequence[str] = ()
 
 
 class Principals:
@@ -149,13 +153,14 @@ class Principals:
         `principal-missing`."""
         secret = secrets.token_urlsafe(32)
         key, hash_ = _new_key(), hashed(secret)
+        issued: list[Principal] = []  # the last: another process may have changed or removed it since
 
         def rotated(content: _Content) -> _Content:
-            principal = replace(self._require(content, name), account_key=key, secret=hash_)
-            return _Content(content.tenant_id, {**content.principals, name: principal})
+            issued.append(replace(self._require(content, name), account_key=key, secret=hash_))
+            return _Content(content.tenant_id, {**content.principals, name: issued[-1]})
 
-        content = self._change(rotated)
-        return Issued(content.principals[name], secret, content.tenant_id)
+        tenant_id = self._change(rotated).tenant_id
+        return Issued(issued[-1], secret, tenant_id)
 
     def move_roles(self, workspace: str, to: str | None) -> None:
         """Gives every role on a workspace for another name of it; None: takes the roles away."""
@@ -207,14 +212,19 @@ class Principals:
         return content
 
     def _change(self, made: Callable[[_Content], _Content]) -> _Content:
-        """The content after a change, which is durable."""
+        """The content after a change, which is durable. In a store others may have changed it since."""
+        mark = secrets.token_hex(8)
 
         def changed(data: bytes | None) -> bytes | None:
             before = _Content(str(uuid.uuid4()), {}) if data is None else _content_of(_loaded(data))
             if before is None:
                 raise _unreadable(self._folder / _FILE)
+            if mark in before.changes:
+                return None
             after = made(before)
-            return None if data is not None and after.principals == before.principals else _dumped(after)
+            if data is not None and after.principals == before.principals:
+                return None
+            return _dumped(replace(after, changes=[*before.changes, mark][-_MARKS:]))
 
         content = _content_of(_loaded(change_private(self._folder / _FILE, changed)))
         assert content is not None
@@ -268,7 +278,7 @@ def _content_of(found: Any) -> _Content | None:
         for name, row in found["principals"].items()
     }
     by_id = {each.client_id.lower(): each for each in principals.values()}
-    return _Content(found["tenant_id"], principals, by_id)
+    return _Content(found["tenant_id"], principals, by_id, found.get("changes") or ())
 
 
 def _dumped(content: _Content) -> bytes:
@@ -281,7 +291,8 @@ def _dumped(content: _Content) -> bytes:
         }
         for each in content.principals.values()
     }
-    return json.dumps({"tenant_id": content.tenant_id, "principals": rows}, indent=1).encode() + b"\n"
+    written = {"tenant_id": content.tenant_id, "principals": rows, "changes": content.changes}
+    return json.dumps(written, indent=1).encode() + b"\n"
 
 
 def _unreadable(path: Place) -> LakemirrorError:

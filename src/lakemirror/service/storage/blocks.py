@@ -46,7 +46,8 @@ def keep_block(files: DatabaseFiles, path: str, name: str, temporary: Path, cond
         conditions.check_overwrite(is_there or (folder / name).exists())
         folder.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder / name)
-    files.copies.keep_block(folder / name)
+        copies = files.copies.folder_for_block(folder)
+    files.copies.keep_block(folder / name, copies)
     reach("block.staged")
 
 
@@ -114,6 +115,7 @@ def remove_old_blocks(files: DatabaseFiles, before: float) -> None:
                 continue
             with files.lock, suppress(FileNotFoundError):
                 if max([folder.stat().st_mtime, *(each.lstat().st_mtime for each in folder.iterdir())]) < before:
+                    files.copies.forget(folder)
                     remove_files(folder, BLOCK)
 
 

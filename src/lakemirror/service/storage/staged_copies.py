@@ -1,8 +1,9 @@
 """What is staged of one database, in the store too: another machine goes on with the uploads of one that is gone.
 
-    create ─▶ up-<id>/journal   append ─▶ up-<id>/part-<order><position>   block ─▶ blocks/<path>/<id>   ─▶ answer
+    create ─▶ up-<id>/journal   append ─▶ up-<id>/part-<order><position>   block ─▶ blocks/<path>/<order>/<id>
 
-Published or given up, they are deleted before the answer. Without a place in a store nothing is done here.
+Each is there before the answer. Published or given up, they are deleted before the answer, too, and nothing that comes
+later to the same path: it is in another folder. Without a place in a store nothing is done here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +25,8 @@ from lakemirror.storage.place import files_below, storage_of
 from lakemirror.storage.served_files import now_ns
 
 _PART = re.compile("part-([0-9a-f]{16})([0-9a-f]{16})")
-_COPY = re.compile(f"{UPLOAD.pattern}/({JOURNAL}|{_PART.pattern})|blocks/{BLOCKS.pattern}/{BLOCK.pattern}")
+_BLOCK = re.compile(f"blocks/({BLOCKS.pattern})/([0-9a-f]{{16}})/({BLOCK.pattern})")
+_COPY = re.compile(f"{UPLOAD.pattern}/({JOURNAL}|{_PART.pattern})|{_BLOCK.pattern}")
 _PIECE = 4 << 20
 
 
@@ -33,7 +36,9 @@ class StagedCopies:
     def __init__(self, place: Place | None, staging: Path) -> None:
         self._place, self._staging = place, staging
         self._doomed: deque[str] = deque()
-        self._ahead = 0  # nanoseconds by which the clock of the machine before was ahead of ours, at least
+        self._of_blocks: dict[str, list[str]] = {}  # the folders with the copies of a path's blocks; the last one grows
+        self._ordered = threading.Lock()
+        self._last = 0  # order: what comes later has a larger one, whatever the clocks of machines say
 
     def keep(self, upload: Upload, part: Part | None = None) -> None:
         """Puts what another machine needs to go on with an upload: that it is there, and a part that is written."""
@@ -46,19 +51,29 @@ class StagedCopies:
                     put_over(self._place / folder.name / JOURNAL, journal.readline(), durable=True)
                 upload.is_copied = True
             if part is not None and part.length:
-                name = f"{folder.name}/part-{now_ns() + self._ahead:016x}{part.position:016x}"
+                name = f"{folder.name}/part-{self._next_order():016x}{part.position:016x}"
                 self._put(name, folder / part.file, part.position if part.file == DATA else 0, part.length)
 
-    def keep_block(self, block: Path) -> None:
-        """Puts a block."""
+    def folder_for_block(self, folder: Path) -> str:
+        """The folder for the copy of a block that comes to this folder. Call it under the lock of `forget`."""
+        if self._place is None:
+            return ""
+        names = self._of_blocks.setdefault(folder.name, [])
+        if not names:
+            names.append(f"blocks/{folder.name}/{self._next_order():016x}")
+        return names[-1]
+
+    def keep_block(self, block: Path, folder: str) -> None:
+        """Puts a block into a folder of copies."""
         if self._place is not None:
             with suppress(FileNotFoundError):  # dropped meanwhile
-                self._put(str(block.relative_to(self._staging)), block, 0, block.stat().st_size)
+                self._put(f"{folder}/{block.name}", block, 0, block.stat().st_size)
 
     def forget(self, folder: Path) -> None:
         """Has the copies of an upload, or of a path's blocks, deleted by the next `settle`. Sends no request."""
         if self._place is not None:
-            self._doomed.append(str(folder.relative_to(self._staging)))
+            name = str(folder.relative_to(self._staging))
+            self._doomed += self._of_blocks.pop(folder.name, []) if name.startswith("blocks/") else [name]
 
     def settle(self) -> None:
         """Deletes what is to be forgotten. Call it without a lock, before the answer."""
@@ -77,16 +92,19 @@ class StagedCopies:
             return
         forget_staged(self._staging)
         parts: dict[Path, list[Part]] = {}
-        for path, _ in files_below(self._place, lambda _: True):
-            if not _COPY.fullmatch(path):
-                continue
+        for path in sorted(path for path, _ in files_below(self._place, lambda _: True) if _COPY.fullmatch(path)):
             target = self._staging / path
+            if block := _BLOCK.fullmatch(path):
+                target = self._staging / "blocks" / block[1] / block[3]
+                self._last = max(self._last, int(block[2], 16))
+                if (name := path.rpartition("/")[0]) not in self._of_blocks.setdefault(block[1], []):
+                    self._of_blocks[block[1]].append(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             with (self._place / path).open("rb") as source, target.open("wb") as file:
                 shutil.copyfileobj(source, file, _PIECE)
                 length = file.tell()
             if found := _PART.fullmatch(target.name):
-                self._ahead = max(self._ahead, int(found[1], 16) + 1 - now_ns())
+                self._last = max(self._last, int(found[1], 16))
                 parts.setdefault(target.parent, []).append(Part(int(found[2], 16), length, target.name))
             elif target.name == JOURNAL:
                 parts.setdefault(target.parent, [])
@@ -106,6 +124,11 @@ class StagedCopies:
         for folder, modified in newest.items():
             if modified < before:
                 storage_of(self._place).delete(folder)
+
+    def _next_order(self) -> int:
+        with self._ordered:
+            self._last = max(self._last + 1, now_ns())
+            return self._last
 
     def _put(self, name: str, source: Path, offset: int, length: int) -> None:
         assert self._place is not None

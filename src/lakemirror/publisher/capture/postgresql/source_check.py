@@ -5,13 +5,12 @@ Only questions are asked; nothing is changed. A need that is only advice does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
-from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
-from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.source_needs import Need, of_table, unnamed
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import table_folders
 
@@ -32,15 +31,7 @@ select quote_ident(current_user), quote_ident(current_database()),
        or coalesce((select pg_has_role(r.oid, 'member') from pg_roles r where r.rolname = 'rds_replication'), false),
        exists (select 1 from pg_roles where rolname = 'rds_replication'),
        has_database_privilege(current_database(), 'create'),
-       exists (select 1 from pg_publication where pubname = %s),
-       (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)
-"""
-_TABLES = """
-select c.oid, has_schema_privilege(c.relnamespace, 'usage'), has_table_privilege(c.oid, 'select'),
-       pg_has_role(c.relowner, 'usage'), quote_ident(pg_get_userbyid(c.relowner)), c.relrowsecurity,
-       quote_ident(n.nspname), exists (select 1 from pg_publication_tables p where p.pubname = %s
-                                       and p.schemaname = n.nspname and p.tablename = c.relname)
-from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s)
+       exists (select 1 from pg_publication where pubname = %s)
 """
 _ENUMS = """
 select t.typtype = 'd', format('%I.%I', n.nspname, t.typname), format_type(t.typbasetype, null)
@@ -50,15 +41,12 @@ order by 2
 """
 
 
-def check_source(options: CaptureOptions) -> list[Need]:
+def needs_of(connection: Connection[Any], options: CaptureOptions) -> list[Need]:
     """What is missing; empty where everything is there. First what concerns the whole source."""
-    with connected(options) as connection, failing(options):
-        found = list(_of_server(connection))
-        tables = read_tables(connection, options)
-        found += _of_role(connection, options)
-        if not tables:
-            found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
-        found += _of_tables(connection, options, tables)
+    found = list(_of_server(connection))
+    tables = read_tables(connection, options)
+    found += _of_role(connection, options)
+    found += _of_tables(tables, options)
     return list({need.statement: need for need in found}.values())  # one statement once
 
 
@@ -101,7 +89,7 @@ def _of_server(connection: Connection[Any]) -> Iterator[Need]:
 
 
 def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[Need]:
-    role, database, may_replicate, is_rds, may_create, is_published, _ = _row(connection, _ROLE, options.slot)
+    role, database, may_replicate, is_rds, may_create, is_published = _row(connection, _ROLE, options.slot)
     if not may_replicate:
         statement = f"GRANT rds_replication TO {role};" if is_rds else f"ALTER ROLE {role} REPLICATION;"
         yield Need(f"the role {role} may not read the log", statement)
@@ -109,36 +97,16 @@ def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[N
         yield Need(f"the role {role} may not make a publication", f"GRANT CREATE ON DATABASE {database} TO {role};")
 
 
-def _of_tables(connection: Connection[Any], options: CaptureOptions, tables: Iterable[SourceTable]) -> Iterator[Need]:
-    tables = list(tables)
-    role, *_, sees_all_rows = _row(connection, _ROLE, options.slot)
-    rights = {row[0]: row[1:] for row in connection.execute(_TABLES, (options.slot, [t.number for t in tables]))}
+def _of_tables(tables: Sequence[SourceTable], options: CaptureOptions) -> Iterator[Need]:
+    yield from unnamed(tables, options, "SCHEMA")
     folders = table_folders(tables, options)
-    granted: set[str] = set()
     for table in tables:
-        named = f"{table.schema}.{table.name}"
-        folder = folders[(table.schema, table.name)]
-        for problem in (table.problem, folder if isinstance(folder, Exception) else None):
-            if problem is not None:
-                yield Need(problem.message, problem.hint.removeprefix("Run in the source: "), named)
-        if table.number not in rights:
-            continue  # dropped this moment
-        may_use, may_select, is_owner, owner, has_policies, schema, is_published = rights[table.number]
-        if not may_use and schema not in granted:
-            granted.add(schema)
-            yield Need(f"the role {role} may not use the schema", f"GRANT USAGE ON SCHEMA {schema} TO {role};", named)
-        if not may_select:
-            yield Need(f"the role {role} may not read it", f"GRANT SELECT ON {table.qualified} TO {role};", named)
-        if not is_owner and not is_published:
-            yield Need(f"only its owner may publish its changes, {owner}", f"GRANT {owner} TO {role};", named)
-        if has_policies and not is_owner and not sees_all_rows:
-            yield Need(f"policies hide rows from the role {role}", f"ALTER ROLE {role} BYPASSRLS;", named)
+        yield from of_table(table, folders)
+        for why, statement in table.denied:
+            yield Need(why, statement, table.title)
 
 
 def _row(connection: Connection[Any], query: str, *values: Any) -> tuple[Any, ...]:
     found = connection.execute(query.encode(), values or None).fetchone()
     assert found is not None
     return tuple(found)
-
-
-__all__ = ["Need", "check_source"]
