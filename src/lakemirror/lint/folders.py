@@ -125,15 +125,11 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     yield from _check_numbers(folder, read)
     yield from _check_sizes(folder, read)
     rules = column_rules(allowed(settings, str(folder.name)))
-    expected = Expected(
-        table,
-        metadata.key_columns if metadata else None,
-        read.upsert_by_default,
-        rules if read.options is NO_OPTIONS else replace(rules, added=ADDED_COLUMNS),
-        read.options.sequence,
-        settings.undeclared_columns,
-        settings.memory,
-    )
+    if read.options is not NO_OPTIONS:
+        rules = replace(rules, added=ADDED_COLUMNS)
+    keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
+    others = settings.undeclared_columns, settings.memory
+    expected = Expected(table, keys, read.upsert_by_default, rules, sequence, *others)
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:
         for _, entry in _in_order(folder, read):
