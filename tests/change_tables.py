@@ -76,7 +76,8 @@ def held_versions(database: Path, table: str) -> Counter[tuple[Any, ...]]:
     """The rows of the table of versions, in the same form."""
     found = Counter[tuple[Any, ...]]()
     for row in read_table(database / "Tables" / table.replace(".", "/")).to_pylist():
-        ends = [hashable(at and at.replace(tzinfo=None)) for at in (row.pop("__START_AT"), row.pop("__END_AT"))]
+        both = row.pop("__START_AT"), row.pop("__END_AT")
+        ends = [hashable(at.replace(tzinfo=None) if isinstance(at, datetime) else at) for at in both]
         found[(*(hashable(row[name]) for name in sorted(row)), *ends)] += 1
     return found
 

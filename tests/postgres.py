@@ -1,7 +1,8 @@
 """A PostgreSQL of the tests' own on loopback, with a log of changes that can be followed (`wal_level = logical`).
 
 It runs as another user where the tests run as root, and ends with the process of the tests, however that ends. Where
-no server is installed its tests are skipped, and the summary says so.
+no server is installed its tests are skipped, and the summary says so. `POSTGRESQL_BINARIES` names the folder of another
+version's programs: `scripts/postgres.sh` unpacks one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from typing import Any
 
 import pytest
 
-_FOLDER = Path("/usr/lib/postgresql")
-BINARIES = max(_FOLDER.glob("*/bin"), key=lambda path: float(path.parent.name)) if _FOLDER.is_dir() else None
+
+def _binaries() -> Path | None:
+    """The folder of the server's programs: the one that is named, or the newest that is installed."""
+    if named := os.environ.get("POSTGRESQL_BINARIES"):
+        return Path(named).absolute()
+    installed = Path("/usr/lib/postgresql").glob("*/bin")
+    return max(installed, key=lambda path: float(path.parent.name), default=None)
+
+
+BINARIES = _binaries()
 USER = "shop"
 NOT_INSTALLED = "PostgreSQL is not installed; as root: scripts/install.sh postgresql"
 _CONFIGURATION = """
@@ -32,6 +41,7 @@ wal_level = logical
 max_wal_senders = 20
 max_replication_slots = 20
 shared_buffers = 64MB
+password_encryption = 'scram-sha-256'
 """
 
 
@@ -66,6 +76,11 @@ class Postgres:
     @property
     def data(self) -> Path:
         return self.folder / "data"
+
+    @property
+    def version(self) -> int:
+        """The number before the point."""
+        return int((self.data / "PG_VERSION").read_text())
 
     def url(self, database: str = "postgres", user: str = USER) -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"

@@ -9,4 +9,11 @@ TYPES = (
 )  # fmt: skip
 """The statements that make them."""
 
-__all__ = ["TYPES"]
+
+def is_known(version: int, kind: str, value: str) -> bool:
+    """True where this version of the server (15, say) has the type, and the value of it."""
+    since = {"int4multirange": 14, "numeric(5,-2)": 15, "numeric(3,5)": 15}.get(kind, 0)
+    return version >= (14 if kind == "numeric" and "Infinity" in value else since)
+
+
+__all__ = ["TYPES", "is_known"]

@@ -24,11 +24,9 @@ from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.loop import PATIENCE, Runner
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.scheduler import PATIENCE, Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
 
     from lakemirror.mirror import operations
     from lakemirror.mirror.cut_versions import Cut, Cuts
+    from lakemirror.mirror.loop import Runner
     from lakemirror.readers.catalog_entries import Registered
 
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
@@ -114,6 +113,7 @@ class MirroredDatabase:
         self._runner: Runner | None = None
         self._earlier: Scheduler | None = None  # of the last pass
         self._executions: ExecutionLog | None = None  # of all passes
+        self._writer: StatusWriter | None = None  # of the last pass
         self._taking = threading.Lock()
         definition = read_definition(self.storage)
         self._setting_warnings = unknown_settings(definition)
@@ -136,7 +136,7 @@ class MirroredDatabase:
         collected = _Collector()
         executions = self._executions = self._executions or ExecutionLog(self.storage, self.settings)
         start_spark = partial(_start_spark, self.settings)
-        before = last_status(self.storage)
+        before = (self._writer.unchanged() if self._writer is not None else None) or last_status(self.storage)
         observers = (executions, collected, *([observer] if observer is not None else ()))
         tables = TableStates(observers, before.tables, self.settings.retry_limit)
         tables.maintained = executions.maintained
@@ -145,9 +145,11 @@ class MirroredDatabase:
         )
         readers = None
         if self.settings.readers:
+            from lakemirror.mirror.declared_readers import DeclaredReaders
+
             readers = DeclaredReaders(self.settings.readers, self.storage.uri, executions.maintained)
         unmet: list[Warned] = []
-        writer = StatusWriter(self.storage, before)
+        self._writer = writer = StatusWriter(self.storage, before)
         try:
             self._pass(scheduler, stop)
             if readers is not None and not stop.is_set():
@@ -197,6 +199,8 @@ class MirroredDatabase:
 
     def run(self, stop: threading.Event | None = None, *observers: Observer) -> None:
         """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""
+        from lakemirror.mirror.loop import Runner
+
         self._runner = Runner(
             self.storage,
             self._resolve,
@@ -338,6 +342,8 @@ class MirroredDatabase:
 
 def current_status(storage: Storage, settings: Settings, of_settings: Sequence[Warned]) -> monitoring.DatabaseStatus:
     """The state of every table with these settings, now. `of_settings`: the warnings about them. `database-missing`."""
+    from lakemirror.mirror.declared_readers import UNMET
+
     require_zone(storage)
     zone = scan(storage)
     stored = last_status(storage)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.databases import Database
 from tests.landing import MARKER, declare, put
+from tests.table_rows import read_table
 
 from lakemirror import failpoints
 from lakemirror.engines import pipeline
@@ -102,3 +103,17 @@ def test_a_file_that_goes_after_it_was_read_is_not_applied(tmp_path: Path, meanw
     put(tmp_path, "t", 2 if database.bag("t") == Counter([(1,)]) else 3, {"id": [3]})
     database.sync()
     assert Counter([(1,), (3,)]) <= database.bag("t")
+
+
+def test_all_targets_have_one_content_of_a_file_that_is_replaced_between_their_commits(
+    tmp_path: Path, meanwhile: Meanwhile
+) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": ["changes", "scd2"]})
+    path = put(tmp_path, "t", 1, {"id": [1], "v": ["read"]})
+    put(tmp_path, "t", 2, {"id": [2], "v": ["b"]})
+    meanwhile("history.after-commit", lambda: replaced(path, pa.table({"id": [1], "v": ["another"]})))
+    database = Database(str(tmp_path), {})
+    database.sync()
+    for table in ("t", "t__changes", "t__history"):
+        rows = read_table(tmp_path / "Tables" / table).select(["id", "v"]).to_pylist()
+        assert [tuple(row.values()) for row in rows] == [(1, "read"), (2, "b")], table

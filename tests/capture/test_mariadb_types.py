@@ -18,7 +18,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.database_capture import Capture
-from lakemirror.publisher.capture.mariadb.mariadb_check import check_source
+from lakemirror.publisher.capture.source_kinds import check as check_source
 
 KEPT: tuple[tuple[str, str, str, Any], ...] = (
     ("tinyint", "-128", "int16", -128),

@@ -15,8 +15,10 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_position import TableState, write_state
 from lakemirror.publisher.capture.captured_tables import CapturedTables
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
-from lakemirror.publisher.capture.postgresql.source_check import Need, check_source
 from lakemirror.publisher.capture.postgresql.source_sessions import connected
+from lakemirror.publisher.capture.source_kinds import check as check_source
+from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import table_folders
 
 pytest.importorskip("psycopg")
@@ -69,19 +71,25 @@ def test_a_slot_without_a_limit_is_advice(postgres_server: Postgres) -> None:
     assert need.is_advice and "max_slot_wal_keep_size" in need.statement
 
 
-class Table:
-    def __init__(self, schema: str, name: str, number: int) -> None:
-        self.schema, self.name, self.number = schema, name, number
-        self.qualified = f'{schema}."{name}"'
+def a_table(schema: str, name: str, number: int) -> SourceTable:
+    return SourceTable(schema, name, f'{schema}."{name}"', number, (), ())
 
 
 def test_folders() -> None:
-    tables = [Table("b", "orders", 1), Table("a", "orders", 2), Table("a", "Orders", 3), Table("a", "_x", 4),
-              Table("a", "x/y", 5), Table("_b", "t", 6), Table("a", "z.schema", 7)]  # fmt: skip
+    named = (
+        ("b", "orders"),
+        ("a", "orders"),
+        ("a", "Orders"),
+        ("a", "_x"),
+        ("a", "x/y"),
+        ("_b", "t"),
+        ("a", "z.schema"),
+    )
+    tables = [a_table(*name, number) for number, name in enumerate(named, 1)]
 
     def names(**options: object) -> list[str]:
         found = table_folders(tables, CaptureOptions(source="postgresql://h/d", **options))
-        return [str(found[(each.schema, each.name)]) for each in tables]
+        return [str(found[each.id]) for each in tables]
 
     plain = names()
     assert plain[:2] == ["b.orders", "a.orders"]

@@ -99,6 +99,43 @@ def test_killed_at_a_failpoint(tmp_path: Path, name: str, mode: str, ways: Any) 
         assert [path.name for path in folder(database, "t").glob("*.parquet")] == [f"{4:020}.parquet"]
 
 
+MERGING = """
+import sys
+from pathlib import Path
+from tests.change_tables import put_at
+from lakemirror import MirroredDatabase
+for number in range(2, 12):
+    put_at(Path(sys.argv[1]), "t", number, {"id": [number, 1], "n": [number] * 2, "v": ["z", str(number)]})
+    MirroredDatabase(sys.argv[1]).sync()
+"""
+
+
+@pytest.mark.parametrize("mode", ["kill", "error"])
+def test_killed_while_open_versions_are_merged(tmp_path: Path, mode: str) -> None:
+    """The merge is left out, or made by a later apply; its files do not stay."""
+    options = {"sequence": "n", "history": "scd2"}
+    declare(tmp_path, "t", ["id"], lakemirror=options)
+    put_at(tmp_path, "t", 1, {"id": [1], "n": [1], "v": ["a"]})
+    environment = {
+        **os.environ,
+        "LAKEMIRROR_FAILPOINT": "merge.before-commit" + (":1:error" if mode == "error" else ""),
+    }
+    words = [sys.executable, "-c", MERGING, str(tmp_path)]
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == (-signal.SIGKILL if mode == "kill" else 0), done.stderr
+    last = len([path for path in folder(tmp_path, "t").rglob("*.parquet") if path.name[:20].isdigit()])
+    for number in range(last + 1, last + 5):
+        put_at(tmp_path, "t", number, {"id": [number, 1], "n": [number] * 2, "v": ["z", str(number)]})
+        result = MirroredDatabase(tmp_path).sync()
+        assert not result.failed, result.failed
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], options)
+    log = [json.loads(line) for path in sorted((tmp_path / "Tables/t__history/_delta_log").glob("*.json"))
+           for line in path.read_text().splitlines()]  # fmt: skip
+    assert any(action.get("commitInfo", {}).get("operation") == "OPTIMIZE" for action in log), "nothing was merged"
+    named = {action["add"]["path"] for action in log if "add" in action}
+    assert {path.name for path in (tmp_path / "Tables/t__history").glob("*.parquet")} <= named
+
+
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 @pytest.mark.parametrize(
     ("name", "time"), [("history.after-commit", 1), ("history.after-commit", 3), ("apply.before-commit", 5)]

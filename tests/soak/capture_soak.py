@@ -1,6 +1,6 @@
 """python -m tests.soak.capture_soak --minutes 60 [--seed 7]: random changes and definitions of a PostgreSQL database,
-while capture, engine and server are killed and restarted. At each look every table must equal the source, value by
-value. 0 without a finding, else 3.
+while capture, engine and server are killed and restarted, and others write to every table. At each look every table
+must equal the source, value by value. 0 without a finding, else 3.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -70,7 +71,7 @@ class Soak:
 
     def start(self, name: str, *more: str) -> None:
         words = {
-            "capture": ["capture", str(self.db), "--from", self.url, "--cut", "5"],
+            "capture": ["capture", str(self.db), "--from", self.url, "--tables", "public.*", "--cut", "5"],
             "engine": ["run", str(self.db), "--engine", "local"],
         }[name]
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -88,7 +89,8 @@ class Soak:
         acts: list[tuple[float, Callable[[], None]]] = [
             (60, self.changes), (4, self.add_table), (1.5, self.drop_table), (2, self.add_column),
             (1.5, self.add_default), (1, self.drop_column), (1, self.rename_column), (1, self.widen_column),
-            (2, self.truncate), (1, self.swap), (1, self.rename_away), (1.5, self.partition), (2, self.kill_capture),
+            (2, self.truncate), (1, self.swap), (1, self.rename_away), (1, self.replace), (1, self.move),
+            (1.5, self.partition), (2, self.kill_capture),
             (2, self.kill_engine), (1, self.stop_both), (0.7, self.restart_server), (1, self.landing_zone_fails),
             (1, self.reload), (0.5, self.lose_slot), (0.5, self.lose_state),
         ]  # fmt: skip
@@ -210,6 +212,37 @@ class Soak:
         self.sql(
             *([f"begin; {rename}; {change}; {back}; commit"] if self.rng.random() < 0.5 else [rename, change, back])
         )
+
+    def replace(self) -> None:
+        """A table gets another name and is a table of its own; an empty one gets its name."""
+        table = self.pick(partitioned=False)
+        self.numbers += 1
+        old = Table(f"t{self.numbers}", dict(table.columns))
+        self.sql(
+            f"alter table {table.name} rename to {old.name}",
+            f"create table {table.name} (like {old.name} including all)",
+        )
+        self.tables[old.name] = old
+        self.sql(self._change(table), self._change(old))
+
+    def move(self) -> None:
+        """Changes in a schema that is not captured, and back: at once, or in one transaction."""
+        table = self.pick(partitioned=False)
+        there, back = f"alter table {table.name} set schema away", f"alter table away.{table.name} set schema public"
+        change = self._change(Table(f"away.{table.name}", table.columns))
+        self.sql(*([f"begin; {there}; {change}; {back}; commit"] if self.rng.random() < 0.5 else [there, change, back]))
+
+    def write_beside(self, stop: threading.Event) -> None:
+        """Writes to tables by the names that they have or had, until `stop`, however they are altered meanwhile."""
+        rng = random.Random(self.rng.random())
+        while not stop.wait(rng.uniform(0, 0.05)):
+            with contextlib.suppress(psycopg.Error), psycopg.connect(self.url, autocommit=True) as connection:
+                for _ in range(20):
+                    name = rng.choice([*list(self.tables), "away"])
+                    what = f"insert into {name} (id) values ({rng.randrange(300)}) on conflict do nothing"
+                    deletes = f"delete from {name} where id = {rng.randrange(300)}"
+                    with contextlib.suppress(psycopg.Error):
+                        connection.execute((what if rng.random() < 0.8 else deletes).encode())
 
     def partition(self) -> None:
         """A partition that is filled and attached, in one transaction or in several; or truncated; or detached."""
@@ -339,6 +372,7 @@ def soak(folder: Path, seed: int, seconds: float, every: float = 75.0) -> Soak:
     server = Postgres()
     run = Soak(folder, random.Random(seed), server, server.database())
     try:
+        run.sql("create schema away")
         for _ in range(4):
             run.add_table()
         run.add_table(partitioned=True)
@@ -348,9 +382,16 @@ def soak(folder: Path, seed: int, seconds: float, every: float = 75.0) -> Soak:
             run.start("capture")
             run.start("engine")
             until = min(time.monotonic() + every, end)
-            while time.monotonic() < until:
-                run.step()
-                time.sleep(run.rng.uniform(0, 0.3))
+            stop = threading.Event()
+            writer = threading.Thread(target=run.write_beside, args=(stop,))
+            writer.start()
+            try:
+                while time.monotonic() < until:
+                    run.step()
+                    time.sleep(run.rng.uniform(0, 0.3))
+            finally:
+                stop.set()
+                writer.join()
             run.look()
             print(f"{max(end - time.monotonic(), 0):.0f} s left, {run.done['looks']} looks, {run.findings}", flush=True)
     finally:

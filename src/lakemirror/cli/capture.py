@@ -204,9 +204,10 @@ def _recorded(database: str, name: str) -> Iterator[None]:
 
 def prepare_java(options: CaptureOptions, *, streams: bool = True) -> None:
     """Finds Java, where the source needs it. `streams`: not for questions alone."""
-    from lakemirror.publisher.capture.source_kinds import needs_java
+    from lakemirror.publisher.capture.source_kinds import source_class
 
-    if needs_java(options, streams=streams):
+    source = source_class(options)
+    if source.streams_by_java if streams else source.asks_by_java:
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 

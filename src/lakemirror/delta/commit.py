@@ -39,7 +39,7 @@ from lakemirror.storage.durable import (
     sync_each,
     sync_files,
 )
-from lakemirror.storage.place import Place, end_of, etag_of, place, storage_errors
+from lakemirror.storage.place import Place, end_of, etag_of, place, storage_unavailable
 from lakemirror.storage.storage import MOVING
 
 log = logging.getLogger("lakemirror")
@@ -177,11 +177,10 @@ def _put(
     root: Place, folder: Place, snapshot: Snapshot | None, path: Place, actions: Sequence[Action], *, durable: bool
 ) -> Put:
     try:
-        with storage_errors(folder):
-            if snapshot is None:
-                make_folders(folder, root)
-            else:
-                _check_end(folder, snapshot)
+        if snapshot is None:
+            make_folders(folder, root)
+        else:
+            _check_end(folder, snapshot)
         written = written_files(root, actions)
         keep_young(written, root, time.time() - _OLD)
         if durable:
@@ -191,6 +190,10 @@ def _put(
         ours = put_new(path, lines(actions), durable=durable)
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
+    except (NotADirectoryError, FileExistsError):
+        raise
+    except OSError as error:
+        raise storage_unavailable(folder, error) from error
     if ours is None:
         raise LakemirrorError(
             "concurrent-commit", f"another program committed first: version {path.name[:20]} is taken"

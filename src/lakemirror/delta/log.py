@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakemirror.delta.checkpoint_file import actions_in
 from lakemirror.delta.log_folder import Checkpoint, Log, list_log
-from lakemirror.delta.parsed_log import LATELY_PARSED, wrong_form
+from lakemirror.delta.parsed_log import LATELY_PARSED, WrongLine, actions_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place, place
 
@@ -233,21 +233,10 @@ def read_commit(path: Place) -> Commit:
 
 
 def _parsed(path: Place, data: bytes) -> Commit:
-    actions: list[Action] = []
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            action = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not JSON: {error}") from error
-        if not isinstance(action, dict):
-            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not an action")
-        action = {kind: value for kind, value in action.items() if value is not None}
-        if (reason := wrong_form(action)) is not None:
-            raise _unreadable(path.parent.parent, f"line {number} of {path.name}: {reason}")
-        actions.append(action)
-    return Commit(actions)
+    try:
+        return Commit(actions_of(data))
+    except WrongLine as error:
+        raise _unreadable(path.parent.parent, f"line {error.number} of {path.name}{error.reason}") from error
 
 
 def file_key(action: Mapping[str, Any]) -> FileKey:

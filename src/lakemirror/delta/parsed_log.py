@@ -101,6 +101,33 @@ _NAMES: Mapping[tuple[type, ...], str] = {
 }
 
 
+class WrongLine(ValueError):
+    """A line of a commit file that is no action. `number`: from 1. `reason` follows the name of the file."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number, self.reason = number, reason
+
+
+def actions_of(data: bytes) -> list[dict[str, Any]]:
+    """The actions of a commit file, without fields that are null. WrongLine."""
+    actions: list[dict[str, Any]] = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise WrongLine(number, f" is not JSON: {error}") from error
+        if not isinstance(action, dict):
+            raise WrongLine(number, " is not an action")
+        action = {kind: value for kind, value in action.items() if value is not None}
+        if (reason := wrong_form(action)) is not None:
+            raise WrongLine(number, f": {reason}")
+        actions.append(action)
+    return actions
+
+
 def wrong_form(action: Mapping[str, Any]) -> str | None:
     """What is wrong with one line of a commit, `{"add": {…}}`; None if nothing is."""
     for kind, value in action.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,6 +30,11 @@ class Column(NamedTuple):
 def needs_mapping(name: str) -> bool:
     """True for a column name that Delta allows only with column mapping."""
     return bool(_REFUSED & set(name))
+
+
+def needing_mapping(names: Iterable[str]) -> list[str]:
+    """Those of these column names that Delta allows only with column mapping."""
+    return [name for name in names if not _REFUSED.isdisjoint(name)]
 
 
 def to_delta(columns: Sequence[Column], before: str = "") -> str:

@@ -27,13 +27,14 @@ def completed(
     engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect
 ) -> tuple[Fills | FillRequest, int]:
     """What completes the inserted rows, and how many partial rows have no row of their key. Raises Bad for the first of
-    these, unless they may become NULL."""
+    these that is not late, unless they may become NULL."""
     if effect.partial is None:
         return NO_FILLS.with_dead(effect.dead), 0
     newest = newest_rows(effect.found, work.candidates)
     missing = missing_rows(effect.partial, newest)
-    if len(missing) and not work.null_if_missing:
-        bad = Bad(missing_row(work, int(missing[0])))
+    needed = np.setdiff1d(missing, effect.partial.late)
+    if len(needed) and not work.null_if_missing:
+        bad = Bad(missing_row(work, int(needed[0])))
         raise bad if held is not None else engine.first_bad(work, shared, bad)
     fills = engine.fills_of(work, shared, held, effect.partial, newest)
     return fills.with_dead(effect.dead), len(missing)

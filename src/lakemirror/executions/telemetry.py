@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from lakemirror.executions.execution import FAIL, REPLICATING, SNAPSHOTTING, Execution
@@ -211,6 +210,8 @@ def _traces() -> _Target:
 
 def _exporter() -> Any:
     """The exporter that OTEL_TRACES_EXPORTER names; ImportError where no package offers it."""
+    from importlib.metadata import entry_points  # 20 ms, which few processes need
+
     wanted = os.environ.get("OTEL_TRACES_EXPORTER", "") or "otlp"
     offered = {each.name: each for each in entry_points(group="opentelemetry_traces_exporter")}
     for name in _OTLP if wanted == "otlp" else (wanted,):

@@ -99,11 +99,12 @@ def search_files(
         if sum(record_count(add) or _FEW for _, add in files) < _FEW:
             each = map  # starting threads takes longer than reading small files
         groups = [one for searched in each(groups_of, files) for one in searched]
-    if sum(one.group.rows for one in groups if kept_keys(one.group, target, one.version) is None) < _FEW:
-        each = map
+    if each is not map:
+        unread = (one.group.rows for one in groups if kept_keys(one.group, target, one.version) is None)
+        each = map if sum(unread) < _FEW else each
     found = [(one.file[0], rows) for one, rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        large = [one for one in groups if is_large(record_count(one.file[1]))]
+        large = [one for one in groups if is_large(one.footer.num_rows)]
         kept = [(one.file, kept_keys(one.group, target, one.version)) for one in large]
         for add in dict(file for file, keys in kept if not isinstance(keys, Runs)).values():
             index.want(add, target)

@@ -29,6 +29,7 @@ from lakemirror import failpoints
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.errors import LakemirrorError
 from lakemirror.keys import look_up
 from lakemirror.keys.index_folder import (
     BUILDING,
@@ -47,7 +48,7 @@ from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
 from lakemirror.keys.key_values import comparable, key_codes
 from lakemirror.keys.look_up import Runs
-from lakemirror.keys.row_copies import RowCopies
+from lakemirror.keys.row_copies import RowCopies, rows_at_once
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
 from lakemirror.storage.own_files import work_folder
@@ -277,7 +278,8 @@ class KeyIndex:
             found = look_up.RisingKeys(target)
             if found.column is None:
                 return False
-            for keys in rows_of(parquet, group, [found.column], at_once=_ROWS_AT_ONCE):
+            at_once = rows_at_once(parquet, group, [found.column], _ROWS_AT_ONCE)
+            for keys in rows_of(parquet, group, [found.column], at_once=at_once):
                 found.add(keys[0])
                 if not found.rises:
                     return False
@@ -306,7 +308,8 @@ class KeyIndex:
                 self._failed(error)
             except Exception as error:  # the apply that reads the data file reports what is wrong with it
                 log.debug("%s is not built: %s", name, error)
-                self._remember_not_worth_it(Path(name))
+                if not isinstance(error, LakemirrorError):  # else a store does not answer now
+                    self._remember_not_worth_it(Path(name))
 
     def _failed(self, error: OSError) -> None:
         self._not_before = time.monotonic() + _AFTER_FAILURE
@@ -381,7 +384,8 @@ def is_large(rows: int | None) -> bool:
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
     """The keys of a data file, in the order of its rows."""
     for group in look_up.row_groups(add, target, None, parquet.metadata):
-        yield from rows_of(parquet, group, target.keys, at_once=_ROWS_AT_ONCE)
+        at_once = rows_at_once(parquet, group, target.keys, _ROWS_AT_ONCE)
+        yield from rows_of(parquet, group, target.keys, at_once=at_once)
 
 
 def _verified(found: np.ndarray, add: Action, target: Target, wanted: WantedKeys) -> np.ndarray:

@@ -25,7 +25,7 @@ from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, arrow_type,
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys.key_values import comparable, whole_numbers
-from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, bound, is_among, is_number, numbers_of
+from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, is_among, is_number, numbers_of
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
@@ -170,11 +170,7 @@ def may_hold(add: Action, target: Target, wanted: WantedKeys) -> bool:
         elif (
             name in low
             and name in high
-            and not keys.may_be_between(
-                bound(low[name], column.type, up=False),
-                bound(high[name], column.type, up=True),
-                nulls.get(name, 1) != 0,
-            )
+            and not keys.may_be_in_file(low[name], high[name], column.type, nulls=nulls.get(name, 1) != 0)
         ):
             return False
     return True

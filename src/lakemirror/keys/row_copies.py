@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from lakemirror import failpoints
 from lakemirror.delta.statistics import parse_statistics, record_count
-from lakemirror.engines.kernels.data_rows import DataFile, opened, place_of, rows_of
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of, stored_names
+from lakemirror.engines.kernels.decode import longest
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.index_folder import BUILDING, USED_LATELY, IndexFolder, data_file_identity, is_index, remove_index
 from lakemirror.keys.key_file import Replaced
@@ -39,6 +40,8 @@ FEWEST_ROWS = 64 * 1024
 """A data file with fewer rows is read quickly."""
 
 _WIDEST = 512  # bytes of a row, decoded, on average: pages have few of those that are wider
+_WIDTH = 16  # bytes of a number, or of where a text begins
+_BYTES_AT_ONCE = 32 << 20  # of rows, decoded
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for a copy
 ROWS_AT_ONCE = 64 * 1024
 Request: TypeAlias = Callable[[str, Callable[[], bool]], None]
@@ -63,6 +66,8 @@ class RowCopies:
     def build(self, add: Action, target: Target) -> bool:
         """Makes the copy of a data file. False if there is no room. ValueError if it is not worth it; errors as of
         `KeyIndex.build`."""
+        if time.monotonic() < self._not_before:
+            return False
         path, columns = self._path(add, target), _columns(target)
         identity = data_file_identity(add, target, _ROWS)
         with opened(DataFile.of(add, target)) as parquet:
@@ -70,7 +75,7 @@ class RowCopies:
             size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
             if record_count(add) != rows or rows >= 1 << 32 or size > _WIDEST * rows or not can_hold(columns):
                 raise ValueError("its rows cannot be copied, or that is not worth it")
-            if time.monotonic() < self._not_before or not self._has_room(add.get("size") or 0):
+            if not self._has_room(add.get("size") or 0):
                 return False
             path.parent.mkdir(parents=True, exist_ok=True)
             with work_folder(path.parent, BUILDING) as place:
@@ -117,10 +122,34 @@ class RowCopies:
         return has_room
 
     def _parts(self, parquet: Any, add: Action, target: Target) -> Iterator[pa.Table]:
+        columns, left = _columns(target), _WIDEST * parquet.metadata.num_rows
         for group in row_groups(add, target, None, parquet.metadata):
-            for table in rows_of(parquet, group, _columns(target), at_once=ROWS_AT_ONCE):
+            at_once = rows_at_once(parquet, group, columns, ROWS_AT_ONCE)
+            for table in rows_of(parquet, group, columns, at_once=at_once):
                 self._pause()
+                left -= table.nbytes
+                if left < 0:
+                    raise ValueError("its rows are wide")
                 yield table
+
+
+def rows_at_once(parquet: Any, group: RowGroup, columns: Sequence[TargetColumn], most: int) -> int:
+    """How many rows of a row group can be decoded at once, where each may have the longest text of its dictionary.
+
+    ValueError for texts that repeat the beginning of the one before: nothing says how long they are.
+    """
+    footer, held = parquet.metadata.row_group(group.index), set(stored_names(parquet, group.file, columns).values())
+    chunks = [footer.column(leaf) for leaf in range(footer.num_columns)]
+    texts = [each for each in chunks if each.physical_type == "BYTE_ARRAY" and each.path_in_schema in held]
+    if any("DELTA_BYTE_ARRAY" in each.encodings for each in texts):
+        raise ValueError("its texts have an encoding without lengths")
+    width: int = _WIDTH * len(held) + footer.total_byte_size // max(1, group.rows)
+    if texts and group.rows:
+        names = [each.path_in_schema for each in texts]
+        with opened(group.file, parquet.metadata, encoded=names) as file:
+            first = next(file.iter_batches(1, row_groups=[group.index], columns=names, use_threads=False))
+        width += sum(map(longest, first.columns))
+    return max(1, min(most, _BYTES_AT_ONCE // width))
 
 
 def copied_rows(add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]) -> pa.Table | None:

@@ -127,6 +127,10 @@ class WantedColumn:
         mine = comparable_column(self.values)
         return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=combined(mine))[0].as_py())
 
+    def may_be_in_file(self, low: Any, high: Any, type_: str, *, nulls: bool) -> bool:
+        """`may_be_between` for the statistics of a file in the log: of a column of this type."""
+        return self.may_be_between(bound(low, type_, up=False), bound(high, type_, up=True), nulls)
+
     def may_be_between(self, low: Any, high: Any, nulls: bool) -> bool:
         """False if no wanted value can be within these bounds. A bound of None is unknown."""
         if (self.nulls and nulls) or low is None or high is None:

@@ -5,7 +5,7 @@ rows in parts ─▶ values of one size each, texts to the end of the file unles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.delta.long_texts import LONG
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.row_work import TargetColumn
 from lakemirror.keys.row_file import (
@@ -31,6 +32,7 @@ from lakemirror.keys.row_file import (
 
 _MOST_TEXTS = 1 << 16  # distinct texts that are remembered while a copy is written
 _MOST_BYTES = 16 << 20  # of them
+_PIECE = 8 << 20  # bytes of rows that are written at once
 
 
 def write_row_file(
@@ -43,7 +45,7 @@ def write_row_file(
     shape = Shape(identity, [_column_of(column, bounds.get(column.name)) for column in columns])
     texts, written = _Texts(shape.salt), 0
     with path.open("wb") as file:
-        for table in parts:
+        for table in (piece for part in parts for piece in _pieces(part)):
             if written + table.num_rows > rows:
                 raise ValueError(f"more than {rows} rows")
             file.seek(HEADER + rows * shape.width + texts.bytes)
@@ -55,6 +57,16 @@ def write_row_file(
             raise ValueError(f"{written} rows instead of {rows}")
         file.seek(0)
         file.write(header_bytes(identity, rows, texts.bytes, shape.columns))
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows in parts of few bytes, or one row: writing takes sixteen times as many."""
+    if table.num_rows < 2 or table.nbytes <= _PIECE:
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from _pieces(table.slice(0, half))
+    yield from _pieces(table.slice(half))
 
 
 def _encoded(shape: Shape, table: pa.Table, first: int, texts: _Texts, file: IO[bytes]) -> npt.NDArray[np.uint8]:
@@ -105,6 +117,8 @@ class _Texts:
     def _written(self, texts: pa.Array, file: IO[bytes]) -> Numbers:
         offsets, data = _bytes_of(texts)
         lengths = np.diff(offsets)
+        if lengths.max(initial=0) > LONG:
+            raise ValueError("a text is long")
         words = 1 + ((lengths + 7) >> 3)
         at = np.cumsum(words) - words
         held = np.zeros(int(words.sum()), np.uint64)

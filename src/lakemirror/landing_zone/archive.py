@@ -21,6 +21,7 @@ REASON_SUFFIX = ".error.json"
 QUARANTINABLE = frozenset(
     {
         "column-name-invalid",
+        "column-name-reserved",
         "column-undeclared",
         "columns-ambiguous",
         "file-unreadable",
@@ -30,6 +31,8 @@ QUARANTINABLE = frozenset(
         "partial-row-missing",
         "key-column-absent",
         "row-marker-invalid",
+        "sequence-missing",
+        "sequence-null",
         "type-changed",
         "type-unsupported",
         "value-invalid",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ class FileColumn:
     has its reason in `unsupported`. `note` is a warning: what the table loses, or keeps in another form.
     `encoding`: how the Parquet file stores the values where the Arrow type alone does not tell: `int96`, `enum`,
     `uuid`, else empty. `zone`: delimited text had times without a zone, which were read in this one.
+    `leaves`: columns of the Parquet file that hold it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class FileColumn:
     unsupported: str | None = None
     encoding: str = ""
     zone: str = ""
+    leaves: int = 1
 
 
 def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
@@ -233,7 +235,8 @@ def _file_columns(footer: pq.FileMetaData) -> tuple[FileColumn, ...]:
             continue
         size = leaves(kind)
         encoding = _encoding(schema.column(leaf)) if size == 1 and not _is_nested(kind) else ""
-        columns.append(_file_column(field.name, kind, encoding))
+        column = _file_column(field.name, kind, encoding)
+        columns.append(column if size == 1 else replace(column, leaves=size))
         leaf += size
     return tuple(columns)
 

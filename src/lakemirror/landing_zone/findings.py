@@ -10,7 +10,7 @@ an event for a day.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -38,12 +38,14 @@ class Warned(NamedTuple):
     since: float = 0.0
 
 
-def lasting(before: Iterable[Warned], found: Iterable[Warned], now: float) -> tuple[Warned, ...]:
+def lasting(before: Sequence[Warned], found: Sequence[Warned], now: float) -> tuple[Warned, ...]:
     """The warnings after a look, each with its time: those found, and the events of the last day.
 
     `before`: the warnings after the look before, also of an earlier process. A time in the future counts as now: a
     clock was set back.
     """
+    if not before and not found:
+        return ()
     known = {_key(warned): min(warned.since or now, now) for warned in before}
     current = {
         key: warned._replace(since=warned.since or known.get(key, now)) for warned in found for key in [_key(warned)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import starmap
 from typing import NamedTuple
 
 from lakemirror.errors import LakemirrorError, TableError
@@ -103,7 +104,8 @@ class Zone:
             if data_stem(entry.name)
         ]
         unlisted = [Warned(error.code, error.message, path) for path, error in sorted(self.errors.items())]
-        return capped([*skipped, *strays, *not_files(self.others), *unlisted])
+        found = [*skipped, *strays, *starmap(_not_a_file, sorted(self.others.items())), *unlisted]
+        return capped(found) if found else []
 
     def is_unknown(self, target: str, default_schema: str) -> bool:
         """True where the listing does not tell whether the Delta table's folder is still in the landing zone.
@@ -176,10 +178,11 @@ def check_name(name: TableName) -> None:
 
 def not_files(others: dict[str, str]) -> list[Warned]:
     """One warning for each path that is neither a regular file nor a folder."""
-    return capped(
-        Warned("not-a-file", f"{path.rpartition('/')[2]} is {kind}: it is never opened", path)
-        for path, kind in sorted(others.items())
-    )
+    return capped(starmap(_not_a_file, sorted(others.items())))
+
+
+def _not_a_file(path: str, kind: str) -> Warned:
+    return Warned("not-a-file", f"{path.rpartition('/')[2]} is {kind}: it is never opened", path)
 
 
 def _zone(listing: Listing) -> Zone:

@@ -54,6 +54,9 @@ Rewrite = Callable[[RewriteWork], Sequence[Action]]
 Choose = Callable[[Collection[Action]], list[Action]]
 """Which files of a table are written again."""
 
+Choices = tuple[Choose, Choose]
+"""Which of those with rows that every apply looks up are written again, and which of the others."""
+
 Known = Callable[[], Log | None]
 """Gives the log of the table, or its end, as the process knows it; None if it must be listed."""
 
@@ -65,9 +68,14 @@ def is_due(before: int, version: int) -> bool:
     return version // EVERY != before // EVERY
 
 
+def is_tier_due(before: int, version: int) -> bool:
+    """True if files with rows that every apply looks up are looked at (`merge_history`)."""
+    return version // _OFTEN != before // _OFTEN
+
+
 def is_due_sooner(table: str, before: int, version: int) -> bool:
     """True if they are looked at because a few of them are many for this table (`merge_few`)."""
-    if version // _OFTEN == before // _OFTEN:
+    if not is_tier_due(before, version):
         return False
     found = counted(table, version)
     return found is not None and policy.most_small_files(found.bytes) <= min(found.files, policy.AT_LEAST - 1)
@@ -81,12 +89,21 @@ def merge_small_files(
 
     Never raises: a table can be read and changed without compaction.
     """
-    return _merge_now(table, policy.in_turn, durability, rewrite, known)
+    return _merge_now(table, (policy.in_turn, policy.in_turn), durability, rewrite, known)
 
 
 def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None) -> int:
     """The same if a few small files make Spark slower (`policy.in_between`)."""
-    return _merge_now(table, policy.in_between, durability, rewrite, known)
+    return _merge_now(table, (policy.in_between, policy.in_between), durability, rewrite, known)
+
+
+def merge_history(
+    table: str, *, is_due: bool, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None
+) -> int:
+    """The same for a history table. If it `is_due`, small files; else, or if there are few, those with rows that every
+    apply looks up (`policy.in_tiers`)."""
+    others = policy.in_turn if is_due else _nothing
+    return _merge_now(table, (policy.in_tiers, others), durability, rewrite, known)
 
 
 def merge_when_idle(
@@ -104,7 +121,7 @@ def merge_when_idle(
     without, and is cancelled when an apply comes.
     """
     choose = partial(policy.when_idle, all_vectors=all_vectors)
-    return _merge(table, choose, durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
+    return _merge(table, (choose, choose), durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
@@ -114,7 +131,11 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
-def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite, known: Known) -> int:
+def _nothing(_: Collection[Action]) -> list[Action]:
+    return []
+
+
+def _merge_now(table: str, choose: Choices, durability: str, rewrite: Rewrite, known: Known) -> int:
     try:
         return _merge(table, choose, durability=durability, rewrite=rewrite, known=known) or 0
     except Cancelled:
@@ -123,7 +144,7 @@ def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite, kn
 
 def _merge(
     table: str,
-    choose: Choose,
+    choose: Choices,
     *,
     durability: str,
     rewrite: Rewrite,
@@ -157,22 +178,22 @@ def _merge(
         return None if adds or is_ours_to_wait else 0
 
 
-def _chosen(choose: Choose, snapshot: Snapshot, adds: Collection[Action]) -> list[Action]:
+def _chosen(choose: Choices, snapshot: Snapshot, adds: Collection[Action]) -> list[Action]:
     """The files to rewrite. Open versions stay in files of their own, and remembered deletes: an apply reads these."""
     apart = {SCD2: may_have_open, LATE: may_have_deletes}
     is_apart = apart.get(snapshot.metadata.configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
     if is_apart is None:
-        return choose(adds)
+        return choose[1](adds)
     target = target_of(str(snapshot.table), snapshot.metadata.value)
     groups: tuple[list[Action], list[Action]] = ([], [])
     for add in adds:
         groups[is_apart(add, target)].append(add)
-    return choose(groups[True]) or choose(groups[False])
+    return choose[1](groups[False]) or choose[0](groups[True])
 
 
 def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWork:
     keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
-    living = sum(int(add["size"] * (1 - policy.deleted_share(add))) for add in files)
+    living = sum(map(policy.living_bytes, files))
     count = policy.pieces(snapshot.files.values(), living)
     target = replace(target_of(table, snapshot.metadata.value, keys), version=snapshot.version + 1)
     return RewriteWork(target, tuple(_by_age(snapshot, files)), count)

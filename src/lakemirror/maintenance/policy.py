@@ -2,14 +2,16 @@
 
 after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
                ─▶ `in_between`: a few small files, where Spark is slower for them ─────┤
+               ─▶ `in_tiers`: files with rows that every apply looks up ───────────────┤
 idle table     ─▶ `when_idle`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
+from typing import TypeAlias
 
 from lakemirror.delta.log import Action
 from lakemirror.delta.statistics import record_count
@@ -34,10 +36,14 @@ MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
 _MOST_ROWS_IN_TURN = 1 << 20  # that are rewritten while changes come, whatever few bytes they take: half a second
+_HALF = 1 / 2  # of its rows deleted
+_MANY_DELETED = 64 << 10  # rows of one file: fewer cost a look-up nothing
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
 _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
+
+Weight: TypeAlias = Callable[[Action], int]
 
 
 def most_small_files(size: int) -> int:
@@ -57,13 +63,30 @@ def in_between(adds: Collection[Action]) -> list[Action]:
     """The next piece where a few small files make Spark read the large ones by few tasks (`most_small_files`).
 
     In each partition the smallest files, and each larger one that is at most twice as large as those before it
-    together. So a row is written again only after about as many new rows have come.
+    together. So a row is written again only after about as many new rows have come. With them go files of which half is
+    deleted.
     """
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     few = most_small_files(sum(int(add["size"]) for add in adds))
     groups = [_smallest(group) for group in _by_partition(small)] if len(small) >= few else []
     fewer = sum(len(group) - 1 for group in groups if group)
-    return _piece([add for group in groups for add in group] if 2 * fewer >= few else [], most_rows=_MOST_ROWS_IN_TURN)
+    return _lasting([*_half_deleted(adds), *(add for group in groups for add in group if 2 * fewer >= few)])
+
+
+def in_tiers(adds: Collection[Action]) -> list[Action]:
+    """The next piece of files with rows that every apply looks up, such as open versions, while changes arrive.
+
+    Files of which half is deleted, if that is much; and if there are a few of about one size, by living rows, these
+    (`_smallest`). So an apply meets few files, and about as many deleted rows in them as living ones, and a row is
+    written again only after about as many have come or been deleted. A file that has half of the most rows of a piece
+    is large enough.
+    """
+    counted = [add for add in adds if _is_counted(add)]
+    small = [
+        add for add in counted if 2 * _living(add) <= _MOST_ROWS_IN_TURN and 2 * living_bytes(add) <= MOST_IN_PIECE
+    ]
+    tier = _smallest(small, _living)
+    return _lasting([*_half_deleted(adds), *(tier if len(tier) >= _FEW else [])])
 
 
 def when_idle(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
@@ -134,6 +157,11 @@ def deleted_share(add: Action) -> float:
     return float(vector["cardinality"]) / max(1, record_count(add) or 0) if vector else 0.0
 
 
+def living_bytes(add: Action) -> int:
+    """About how many bytes a file's living rows take."""
+    return int(add["size"] * (1 - deleted_share(add)))
+
+
 def changes_something(adds: Sequence[Action]) -> bool:
     """False if each partition has a single file without a vector: a rewrite would give the same file."""
     return any(add.get("deletionVector") for add in adds) or bool(_several(adds))
@@ -161,31 +189,54 @@ def _several(adds: Iterable[Action]) -> list[Action]:
     return [add for group in _by_partition(adds) if len(group) > 1 for add in group]
 
 
-def _smallest(adds: Iterable[Action]) -> list[Action]:
-    """The smallest files, each at most twice as large as those before it together; empty for a single one. A file that
-    is much smaller than all others is left out: it must not keep them from being merged.
-    """
-    found: list[Action] = []
-    size = 0
-    for add in sorted(adds, key=lambda add: int(add["size"])):
-        if found and int(add["size"]) > 2 * size:
-            if len(found) > 1:
-                break
-            found, size = [], 0
-        found.append(add)
-        size += int(add["size"])
-    return found if len(found) > 1 else []
+def _bytes(add: Action) -> int:
+    return int(add["size"])
 
 
 def _rows(add: Action) -> int:
     return record_count(add) or 0
 
 
-def _piece(adds: Sequence[Action], most_rows: float = inf) -> list[Action]:
-    """The smallest, as many as are rewritten in one commit; none where that would change nothing."""
+def _living(add: Action) -> int:
+    vector = add.get("deletionVector")
+    return _rows(add) - (int(vector["cardinality"]) if vector else 0)
+
+
+def _half_deleted(adds: Iterable[Action]) -> list[Action]:
+    """The files of which half is deleted, if these are many rows: each of them costs at most one row written."""
+    counted = (add for add in adds if _is_counted(add) and deleted_share(add) >= _HALF)
+    return [add for add in counted if _rows(add) - _living(add) >= _MANY_DELETED]
+
+
+def _lasting(adds: Iterable[Action]) -> list[Action]:
+    """As many of these as are rewritten while changes come, by their living rows; each is taken once."""
+    return _piece(list({id(add): add for add in adds}.values()), _MOST_ROWS_IN_TURN, (_living, living_bytes))
+
+
+def _smallest(adds: Iterable[Action], weight: Weight = _bytes) -> list[Action]:
+    """The smallest files, each at most twice as large as those before it together; empty for a single one. A file that
+    is much smaller than all others is left out: it must not keep them from being merged.
+    """
+    found: list[Action] = []
+    size = 0
+    for add in sorted(adds, key=weight):
+        if found and weight(add) > 2 * size:
+            if len(found) > 1:
+                break
+            found, size = [], 0
+        found.append(add)
+        size += weight(add)
+    return found if len(found) > 1 else []
+
+
+def _piece(
+    adds: Sequence[Action], most_rows: float = inf, weights: tuple[Weight, Weight] = (_rows, _bytes)
+) -> list[Action]:
+    """The smallest, as many as are rewritten in one commit; none where that would change nothing. `weights`: how the
+    rows and the bytes of a file count."""
     found, size, rows = [], 0, 0
-    for add in sorted(adds, key=lambda add: int(add["size"])):
-        size, rows = size + add["size"], rows + _rows(add)
+    for add in sorted(adds, key=weights[1]):
+        size, rows = size + weights[1](add), rows + weights[0](add)
         if size > MOST_IN_PIECE or rows > most_rows:
             break
         found.append(add)

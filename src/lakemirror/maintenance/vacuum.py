@@ -25,7 +25,6 @@ from collections.abc import Callable, Collection, Iterator
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import Log
-from lakemirror.features.log_commit import check_writable
 from lakemirror.storage.durable import remove_unchanged
 from lakemirror.storage.own_files import SPILLED, entries, remove_work_folder
 from lakemirror.storage.place import Place, files_below, local_path, place, relative_to
@@ -54,6 +53,8 @@ def vacuum(
     LakemirrorError `features-unsafe` for a table whose features lakemirror does not know, `table-unreadable`,
     `storage-unavailable`. Nothing is committed.
     """
+    from lakemirror.features.log_commit import check_writable  # applies, which import this module, need no features
+
     root, now = place(table), time.time() if now is None else now
     snapshot = read_snapshot(root)
     if snapshot is None:

@@ -101,15 +101,15 @@ class DroppedTables:
         `zone`: as it was just listed. `at_work`: the tables in a step. `schema`: the default schema. Never raises: a
         failure is a warning, and the next pass tries again.
         """
-        targets = {name.target(schema) for name in zone.tables}
+        targets = {name: name.target(schema) for name in zone.tables}
         busy = {name.target(schema) for name in at_work}
 
         def is_no_miss(target: str) -> bool:
             return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target, zone, schema)
 
         try:
-            unfilled = {name.target(schema) for name in zone.tables if not tables.had_rows(name)}
-            for target in self.look(targets, is_no_miss, unfilled):
+            unfilled = {target for name, target in targets.items() if not tables.had_rows(name)}
+            for target in self.look(set(targets.values()), is_no_miss, unfilled):
                 log.info("%s was dropped: its folder is gone", target)
                 tables.tell(partial(_dropped, target))
             self.purge(self.kept_days)
@@ -159,6 +159,8 @@ class DroppedTables:
     @property
     def warnings(self) -> list[Warned]:
         """A warning for each table that waits for its drop."""
+        if not self.missing:
+            return []
         later = f"a pass {self.after:g} s later or more drops the table if it is still missing"
         return capped(Warned(MISSING, f"{t}: its table folder is missing; {later}", t) for t in self.missing)
 

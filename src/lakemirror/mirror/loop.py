@@ -28,7 +28,7 @@ from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
-from lakemirror.mirror.scheduler import InQueue, Scheduler
+from lakemirror.mirror.scheduler import PATIENCE, InQueue, Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
-PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 SELDOM = 10.0
 """Seconds between two listings, at least, where all folders are watched."""
 

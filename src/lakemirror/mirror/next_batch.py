@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.schema import Column, needs_mapping
+from lakemirror.delta.schema import Column, needing_mapping
 from lakemirror.errors import Bad, Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
@@ -131,12 +131,13 @@ def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Seq
         warnings.setdefault((warned.code, warned.message), warned)
     kept = {column.name.lower(): column for column in columns}
     for column in item.columns:
-        for note in _notes(column, kept.get(column.name.lower())):
-            message = f"column {column.name}: {note}"
-            warnings.setdefault((column.name, note), Warned("value-converted", message, path))
-        if needs_mapping(column.name):
-            message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
-            warnings.setdefault((column.name, message), Warned("column-mapping", message, path))
+        if column.note or column.zone or column.table_type == "timestamp_ntz":
+            for note in _notes(column, kept.get(column.name.lower())):
+                message = f"column {column.name}: {note}"
+                warnings.setdefault((column.name, note), Warned("value-converted", message, path))
+    for name in needing_mapping(column.name for column in item.columns):
+        message = f"column {name!r} has a name that Delta holds by column mapping alone"
+        warnings.setdefault((name, message), Warned("column-mapping", message, path))
 
 
 def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:

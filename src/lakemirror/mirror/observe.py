@@ -291,7 +291,7 @@ class TableObserver:
         """The view with how files are found from now on, and which are applied: none in a folder made again."""
         before = view.detection
         detection = Detection() if view.is_recreated else before
-        detection = declared(detection, view.files.metadata, view.position, str(self.name))
+        detection = declared(detection, view.files.metadata, view.position, self.name)
         if detection is before:
             return view
         applied = self._applied(view, detection, None if view.is_recreated else view.at)

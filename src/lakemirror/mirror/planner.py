@@ -25,7 +25,7 @@ from lakemirror.delta.protocol import (
     append_only_property,
     unsupported_reason,
 )
-from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta, with_mapping
+from lakemirror.delta.schema import Column, from_delta, is_widened, needing_mapping, to_delta, with_mapping
 from lakemirror.engines.engine import LOCAL, STARTING, WHILE_STARTING, Choice, Preference, choose
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
@@ -193,10 +193,10 @@ def metadata_after(
     partitions = before["partitionColumns"] if so_far else _partition_columns(batch)
     same = bool(so_far) and tuple(columns) == batch.columns
     schema = so_far if same else to_delta(batch.columns, so_far)
-    if is_widened(schema):
+    if not same and is_widened(schema):
         configuration[WIDENING] = "true"
     was_mapped = configuration.get(MAPPING, "none") != "none"
-    if not was_mapped and any(needs_mapping(column.name) for column in batch.columns):
+    if not same and not was_mapped and needing_mapping(column.name for column in batch.columns):
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
         held = [column.name for column in columns]

@@ -36,6 +36,7 @@ from typing import Any
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata, Warned
+from lakemirror.landing_zone.zone import TableName
 from lakemirror.storage.durable import make_folders, sync
 from lakemirror.storage.place import Place, files_below, place
 
@@ -228,7 +229,7 @@ def parse_detection(text: str, table: str) -> Detection:
         raise TableError("table-unreadable", f"{table}: its property {DETECTION_PROPERTY} makes no sense") from error
 
 
-def declared(before: Detection, metadata: TableMetadata, position: int, table: str) -> Detection:
+def declared(before: Detection, metadata: TableMetadata, position: int, table: TableName | str) -> Detection:
     """The record after the change that `_metadata.json` asks for; `before` is the table's, `position` its position.
 
     TableError `detection-strategy-changed` if the record could not tell any more which files are applied (contract
@@ -348,5 +349,5 @@ def _split(content: bytes) -> Iterable[bytes]:
     return (content[at : at + _HASH] for at in range(0, len(content), _HASH))
 
 
-def _changed(table: str, metadata: TableMetadata, what: str) -> TableError:
-    return TableError("detection-strategy-changed", f"{table}: {what}", table=table, file=metadata.file or None)
+def _changed(table: TableName | str, metadata: TableMetadata, what: str) -> TableError:
+    return TableError("detection-strategy-changed", f"{table}: {what}", table=str(table), file=metadata.file or None)

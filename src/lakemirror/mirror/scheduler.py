@@ -33,8 +33,7 @@ from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Begun, Conflict, Replicator
 from lakemirror.mirror.table_rules import allowed
 from lakemirror.mirror.table_state import TableState
-from lakemirror.mirror.table_states import TableStates
-from lakemirror.mirror.unchanged_tables import LASTS, UnchangedTables
+from lakemirror.mirror.table_states import LASTS, TableStates, UnchangedTables
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage
 from lakemirror.storage.connections import cache_on_disk
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
+PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 LONGEST_LOOK = 60.0  # seconds after which nobody waits for a look at one table any more
 
 _RACES = 5  # commits in a row that others were faster with, after which the table has failed

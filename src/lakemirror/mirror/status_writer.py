@@ -42,6 +42,7 @@ class StatusWriter:
         self._storage = storage
         self._process = EngineProcess.this()
         self._written = before if before.tables else None  # a file that cannot be read has no tables, too
+        self._stored: monitoring.DatabaseStatus | None = None  # the same, with the process that wrote it
         self._beaten = -math.inf  # when the last heartbeat was written
         self._changed: float | None = None
         self._said = ""
@@ -59,6 +60,14 @@ class StatusWriter:
         """The status as it was written last; None before."""
         return self._written
 
+    def unchanged(self) -> monitoring.DatabaseStatus | None:
+        """The status as it was written last; None if another process has written since, or that is not known."""
+        try:
+            is_ours = self._stored is not None and monitoring.is_stored(self._storage, self._stored)
+        except LakemirrorError:
+            return None
+        return self._stored if is_ours else None
+
     def write(self, status: str, scheduler: Scheduler, error: LakemirrorError | None = None) -> None:
         """Never raises. A failed write is repeated next time, and logged once."""
         try:
@@ -74,8 +83,9 @@ class StatusWriter:
 
     def _write(self, status: str, scheduler: Scheduler, error: LakemirrorError | None) -> bool:
         """False where there was nothing to write."""
-        partner, warned = read_partner(self._storage, scheduler.zone)
-        of_the_zone = [*scheduler.zone.warnings, *([warned] if warned else ()), *scheduler.dropped.warnings]
+        zone = scheduler.zone
+        partner, warned = read_partner(self._storage, zone) if zone.partner_events is not None else (None, None)
+        of_the_zone = [*zone.warnings, *([warned] if warned else ()), *scheduler.dropped.warnings]
         for each in summed_up(each for each in of_the_zone if each not in self._logged):
             log.warning("warning %s: %s", each.code, each.message)
         self._logged = of_the_zone
@@ -113,6 +123,7 @@ class StatusWriter:
             is_due = True
             monitoring.write_status(self._storage, with_process)
         self._beaten = moment if is_due else self._beaten
+        self._stored = with_process if is_due else None
         self._written, self.is_late = now, False
         self._has_folder, self._missed_since = True, None
         ended = time.monotonic()

@@ -88,6 +88,7 @@ class Replicator:
         self._rules = rules_of(settings)
         self._staging = Staging(storage, settings.memory)
         self._merged_at: int | None = None
+        self._has_looked = False  # for what attempts of killed processes left
         self._synced: Position | None = None  # of the last apply that this process made durable
         self._log = LogCache(self._path, storage.capabilities.looks_last)
         self._observer = TableObserver(storage, name, settings, self._log)
@@ -178,7 +179,7 @@ class Replicator:
         return commit(
             planned, written, begun=begun, durability=self._rules.durability,
             check=lambda: self._check_unchanged(files),
-            oldest_kept=partial(_oldest_kept, self._storage, self._settings, str(self.name)),
+            oldest_kept=partial(_oldest_kept, self._storage, self._settings, self.name),
         )  # fmt: skip
 
     def _check_newest(self, view: View) -> None:
@@ -351,7 +352,9 @@ class Replicator:
         # What attempts left that were not committed (section 9): after the first apply of this process, and later as
         # often as small files are looked at. In a store only then: it takes a listing of the table.
         is_due = compaction.is_due(before, version)
-        if is_due or (not self._storage.capabilities.waits and is_first_look(self._path)):
+        is_first = not self._has_looked and not self._storage.capabilities.waits and is_first_look(self._path)
+        self._has_looked = True
+        if is_due or is_first:
             remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
         if not self._settings.maintenance:
             return 0
@@ -370,21 +373,23 @@ class Replicator:
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
         for target in self._observer.history_targets:
-            self._tidy_history(target, is_due)
+            self._tidy_history(target, before, version)
         return merged
 
-    def _tidy_history(self, target: str, is_due: bool) -> None:
+    def _tidy_history(self, target: str, before: int, version: int) -> None:
         """The same for a history table, which has about as many commits as the mirrored table."""
         path, log = self._storage.uri(target), self._observer.history.log_of(target)
+        is_due, durability = compaction.is_due(before, version), self._rules.durability
         if is_due or (not self._storage.capabilities.waits and is_first_look(path)):
             remove_leftovers(path, 0, log.read())
         if is_due:
-            forget_old(path, durability=self._rules.durability)
-            compaction.merge_small_files(path, durability=self._rules.durability, known=log.read)
+            forget_old(path, durability=durability)
+        if is_due or compaction.is_tier_due(before, version):
+            compaction.merge_history(path, is_due=is_due, durability=durability, known=log.read)
 
 
-def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:
+def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:
     """The version of a table that the last complete cut needs."""
     from lakemirror.mirror.cut_versions import oldest_needed
 
-    return oldest_needed(storage, settings, table)
+    return oldest_needed(storage, settings, str(table))

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import sys
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -284,13 +285,8 @@ def _time_text(array: pa.Array) -> pa.Array:
 
 
 def _uuid_text(storage: pa.Array) -> pa.Array:
-    def text(value: bytes | None) -> str | None:
-        if value is None:
-            return None
-        digits = value.hex()
-        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-    return pa.array([text(value) for value in storage.to_pylist()], pa.string())
+    texts = [None if value is None else str(uuid.UUID(bytes=value)) for value in storage.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def _json_text(array: pa.Array) -> pa.Array:

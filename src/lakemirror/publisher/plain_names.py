@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from lakemirror.delta.schema import needs_mapping
+from lakemirror.delta.schema import needing_mapping, needs_mapping
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.row_readers import converted_rows
 
@@ -42,7 +42,7 @@ def renamed(reader: pa.RecordBatchReader) -> tuple[pa.RecordBatchReader, dict[st
 
 def readers_lost(names: Iterable[str]) -> str:
     """What is lost by columns with such names, as a sentence; empty where all are plain."""
-    refused = [name for name in names if needs_mapping(name)]
+    refused = needing_mapping(names)
     if not refused:
         return ""
     from lakemirror.features.compatibility import lost_by_column_mapping

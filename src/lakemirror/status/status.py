@@ -179,6 +179,14 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
     return written
 
 
+def is_stored(storage: Storage, status: DatabaseStatus) -> bool:
+    """True if `replicator.json` is as this status wrote it: each process writes its id and the time.
+
+    LakemirrorError `storage-unavailable`.
+    """
+    return stored_bytes(storage, REPLICATOR) == _dump(_replicator(status))
+
+
 def write_tables(storage: Storage, path: str, tables: tuple[TableStatus, ...]) -> None:
     """Writes the states of some tables, as `tables.json` has them. LakemirrorError `storage-unavailable`."""
     storage.write(path, _tables_text(DatabaseStatus("", tables=tables)))

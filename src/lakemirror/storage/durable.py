@@ -111,8 +111,12 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
     """
     if isinstance(path, StorePath):
         return path.store.create(path.key, data)
-    with storage_errors(path):
+    try:
         ours = put_new_file(path, _temporary(path), data, durable=durable)
+    except _GONE:
+        raise
+    except OSError as error:
+        raise storage_unavailable(path, error) from error
     if durable and ours is not None:
         _sync(os.fspath(path.parent))
     return ours
@@ -234,11 +238,12 @@ def is_same(path: Place, ours: Put) -> bool:
     if isinstance(path, StorePath) or isinstance(ours, Entry):
         found = path.store.head(path.key) if isinstance(path, StorePath) else None
         return found is not None and isinstance(ours, Entry) and found.etag == ours.etag
-    with storage_errors(path):
-        try:
-            return os.path.samestat(path.stat(), ours)
-        except _GONE:
-            return False
+    try:
+        return os.path.samestat(path.stat(), ours)
+    except _GONE:
+        return False
+    except OSError as error:
+        raise storage_unavailable(path, error) from error
 
 
 def put_table(path: Place, write: Callable[[Any], object], *, durable: bool) -> None:
@@ -267,14 +272,19 @@ def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
 
     FileNotFoundError, `storage-unavailable`. Sends no request for a file that this process has just made.
     """
-    with storage_errors(root):
-        for path in paths:
-            if isinstance(path, StorePath):
-                own = path.store.cache.own(path.key)
-                if (own is None or own.modified / 1e9 < before) and path.entry().modified / 1e9 < before:
-                    path.store.renew(path.key)
-            elif path.stat().st_mtime < before:
+    for path in paths:
+        if isinstance(path, StorePath):
+            own = path.store.cache.own(path.key)
+            if (own is None or own.modified / 1e9 < before) and path.entry().modified / 1e9 < before:
+                path.store.renew(path.key)
+            continue
+        try:
+            if path.stat().st_mtime < before:
                 os.utime(path)
+        except _GONE:
+            raise
+        except OSError as error:
+            raise storage_unavailable(path, error) from error
 
 
 def remove_unchanged(path: Place, modified: float) -> bool:

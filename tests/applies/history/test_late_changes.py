@@ -57,6 +57,27 @@ def remembered(database: Path) -> list[tuple[int, int]]:
     return sorted((row["id"], row["n"]) for row in read_table(database / "Tables/t__late").to_pylist())
 
 
+@pytest.mark.parametrize(("missing", "counted"), [("error", 2), ("null", 3)])
+@pytest.mark.parametrize("batch_files", [1, 10])
+def test_late_partial_rows_that_nothing_completes_are_counted(
+    tmp_path: Path, missing: str, counted: int, batch_files: int
+) -> None:
+    begun(tmp_path, deletes="soft")
+    put(tmp_path, "t", 1, marked([2, 2, 4], id=[1, 2, 3], n=[9, 9, 1], a=[None, None, "a"]))
+    rows = {"id": [1, 2, 3, 4], "n": [5, 6, 2, 1], "a": ["x"] * 4, "b": ["b"] * 4}
+    names = [["a"], ["a", "b"], ["a"], ["a"]]
+    count = 4 if missing == "null" else 3  # the fourth is in order, and would stop the table
+    its = {name: values[:count] for name, values in rows.items()}
+    put(tmp_path, "t", 2, marked([4] * count, **its, **{UNCHANGED: names[:count]}))
+    sync(tmp_path, partial_row_missing=missing, batch_files=batch_files)
+    table = read_table(tmp_path / "Tables/t").select(["id", "a", "b", "__deleted"]).to_pylist()
+    expected = [(1, None, "b", True), (2, None, None, True), (3, "a", "b", False), (4, None, "b", False)]
+    assert sorted(tuple(row.values()) for row in table) == expected[:count]
+    (shown,) = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+    (warned,) = [each for each in shown["warnings"] if each["code"] == "partial-row-missing"]
+    assert warned["message"].startswith(f"{counted} partial rows had no row")
+
+
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_every_order_of_arrival_gives_the_same_rows(tmp_path: Path, deletes: str) -> None:
     found = set()

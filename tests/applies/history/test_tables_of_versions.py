@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.change_tables import UNCHANGED, marked
+from tests import change_tables
+from tests.change_tables import UNCHANGED, expected_versions, held_versions, marked
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
@@ -127,6 +128,28 @@ def test_open_and_closed_versions_are_in_files_of_their_own(tmp_path: Path) -> N
     assert len(counts) < 32 and all(some in (0, count) for some, count in zip(nulls, counts, strict=True))
     assert sum(row[-1] is None for row in versions(tmp_path, "id")) == 41
     assert len(versions(tmp_path, "id")) == 40 + 40
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("options", [{}, {"sequence": "n"}])
+def test_files_of_open_versions_are_merged_by_themselves(tmp_path: Path, options: dict[str, Any], wanted: bool) -> None:
+    """Those of ended versions are not: no apply reads them."""
+    begun(tmp_path, **options)
+    change_tables.put_at(tmp_path, "t", 1, {"id": list(range(30)), "n": [1] * 30, "v": ["a"] * 30})
+    for number in range(2, 18):
+        ids = [(number * 7 + place) % 30 for place in range(5)]
+        change_tables.put_at(
+            tmp_path, "t", number, marked([4, 4, 4, 4, 2], id=ids, n=[number] * 5, v=[f"{number}"] * 5)
+        )
+        sync(tmp_path, batch_files=1, maintenance=wanted)
+    target = tmp_path / "Tables/t__history"
+    snapshot = read_snapshot(target)
+    assert snapshot is not None
+    nulls = [json.loads(add["stats"])["nullCount"]["__END_AT"] for add in snapshot.files.values()]
+    assert (sum(map(bool, nulls)) <= 4) is wanted and nulls.count(0) > 8
+    assert held_versions(tmp_path, "t__history") == expected_versions(
+        tmp_path, "t", ["id"], {"history": "scd2", **options}
+    )
 
 
 def test_tables_without_vectors_and_with_a_change_feed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from lakemirror.publisher.capture.capture_status import capture_status
 from lakemirror.publisher.capture.database_capture import Capture
 from lakemirror.publisher.capture.debezium import _RAW_TYPES
 from lakemirror.publisher.capture.postgresql import change_log
-from lakemirror.publisher.capture.source_kinds import give_back, needs_java, open_source
+from lakemirror.publisher.capture.source_kinds import open_source, source_class
 from lakemirror.publisher.capture.sqlserver import change_tables, sqlserver_source
 from lakemirror.publisher.capture.sqlserver.change_tables import properties_of, streaming
 from lakemirror.publisher.capture.sqlserver.log_positions import position_of, text_of
@@ -263,9 +263,9 @@ def test_change_tables_that_are_gone(tmp_path: Path, server: FakeServer) -> None
 
 
 def test_a_second_capture_of_one_name(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from lakemirror.publisher.capture import source_block
+    from lakemirror.publisher.capture import source_interface
 
-    monkeypatch.setattr(source_block, "_WAIT", 0.0)
+    monkeypatch.setattr(source_interface, "_WAIT", 0.0)
     server.add("t", 11, TYPES)
     server.locks.add("lakemirror/lakemirror_shop")
     with pytest.raises(LakemirrorError, match="capture-taken"):
@@ -290,11 +290,15 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
         """A connection that knows no slot, and the largest change."""
 
         def execute(self, query: str, values: Any) -> Answers:
-            self.row = ("dbo", "t", 240 << 20) if query == change_log._LARGEST else None
+            is_asked = query == change_log._LARGEST and not values[2]
+            self.row = (12, 240 << 20, 5, [b"R\0\0\0\x0cdbo\0t\0"]) if is_asked else None
             return self
 
         def fetchone(self) -> Any:
             return self.row
+
+        def fetchall(self) -> Any:
+            return []
 
     class Stream:
         def __init__(self, *_: Any) -> None:
@@ -304,16 +308,16 @@ def test_a_table_that_the_stream_leaves_out_is_stopped_also_where_it_was_loaded_
     monkeypatch.setattr(change_log, "DebeziumStream", Stream)
     monkeypatch.setattr(change_log.ChangeLog, "properties", lambda self: {})
     log = change_log.ChangeLog(Answers(), "slot")
-    error = log._too_large()
-    assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large() is None
+    error = log._too_large({})
+    assert isinstance(error, LakemirrorError) and error.code == "capture-value" and log._too_large({}) is None
 
-    true = sqlserver_source.ChangeLog.stream
+    true = sqlserver_source.ChangeTables.stream
 
     def stream(self: Any, start: int, tables: Any, step: Any) -> Any:
         log.stream(start, tables, step)
         return true(self, start, tables, step)
 
-    monkeypatch.setattr(sqlserver_source.ChangeLog, "stream", stream)
+    monkeypatch.setattr(sqlserver_source.ChangeTables, "stream", stream)
     for number, name in enumerate(("good", "t"), 11):
         server.add(name, number, TYPES)
         server.commit((name, "c", {"id": 1, "v": "x", "n": None}))
@@ -491,8 +495,8 @@ def test_the_address_and_its_password() -> None:
 
 
 def test_sqlserver_is_a_kind_of_source() -> None:
-    assert isinstance(open_source(OPTIONS), SqlServerSource) and needs_java(OPTIONS, streams=False)
-    assert not give_back(OPTIONS)
+    assert isinstance(open_source(OPTIONS), SqlServerSource) and source_class(OPTIONS).asks_by_java
+    assert not open_source(OPTIONS).give_back()
 
 
 def test_names_in_debezium_s_patterns() -> None:

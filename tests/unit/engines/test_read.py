@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.damaged_parquet import DAMAGES
 from tests.rounds import rounds
 
+from lakemirror.engines.kernels.convert_types import read_markers
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.errors import LakemirrorError, Rejected

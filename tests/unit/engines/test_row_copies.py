@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import logging
 import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,19 @@ import pyarrow.parquet as pq
 import pytest
 from tests.mirror import target_of
 
+from lakemirror.engines.kernels.data_rows import rows_of as data_rows_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Target, TargetColumn
-from lakemirror.keys import index_folder, key_index, look_up, row_copies
+from lakemirror.errors import LakemirrorError
+from lakemirror.keys import index_folder, key_index, look_up, row_copies, write_row_file
 from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.row_copies import copied_rows
 from lakemirror.keys.row_file import RowFile, can_hold
-from lakemirror.keys.write_row_file import write_row_file
 from lakemirror.landing_zone.reserved_columns import DELETED
 
 TYPES = (
@@ -71,7 +74,7 @@ def rows_of(columns: list[TargetColumn], count: int) -> pa.Table:
 
 def written(path: Path, columns: list[TargetColumn], rows: pa.Table, step: int, **bounds: tuple[int, int]) -> RowFile:
     parts = (rows.slice(begin, step) for begin in range(0, rows.num_rows, step))
-    write_row_file(path, "it", rows.num_rows, columns, parts, bounds)
+    write_row_file.write_row_file(path, "it", rows.num_rows, columns, parts, bounds)
     return RowFile(path)
 
 
@@ -152,7 +155,7 @@ def test_rows_of_another_copy_are_not_believed(tmp_path: Path) -> None:
     rows = rows_of(columns, 20)
     file = written(tmp_path / "x", columns, rows, 64)
     for identity, other in (("other", rows), ("it", rows)):
-        write_row_file(tmp_path / "y", identity, 20, columns, [other], {})
+        write_row_file.write_row_file(tmp_path / "y", identity, 20, columns, [other], {})
         (tmp_path / "x").write_bytes((tmp_path / "y").read_bytes().ljust(file._end + file._texts))
         if identity == "it":
             assert file.chosen(np.arange(20), columns).equals(rows)
@@ -350,3 +353,137 @@ def test_damage_that_is_seen_when_rows_are_read_costs_the_copy(
         file.write(bytes(len(content) - (64 << 10)))
     assert read(add, target) == (False, rows.take(pa.array([3, 50, 99])))
     assert not path.exists()
+
+
+@pytest.fixture
+def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Target, dict[str, Any], pa.Table, list[int]]:
+    """A data file of 4 MB that is stored in few bytes, and the bytes of the parts in which a copy of it is made."""
+    monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(row_copies, "_BYTES_AT_ONCE", 1 << 17)
+    look_up.LATELY_READ.clear()
+    texts = [f"{number % 3}" * 1000 for number in range(2000)]
+    rows = pa.table({"k": texts, "v": [text.encode() for text in texts], DELETED: [False] * 2000})
+    parts: list[int] = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        for table in data_rows_of(*given, **more):
+            parts.append(table.nbytes)
+            yield table
+
+    for module in (row_copies, key_index):
+        monkeypatch.setattr(module, "rows_of", counted)
+    return (*stored(tmp_path, rows), rows, parts)
+
+
+def test_a_copy_of_rows_that_unfold_is_made_in_small_parts_or_not_at_all(
+    tmp_path: Path, wide: tuple[Target, dict[str, Any], pa.Table, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add, rows, parts = wide
+    assert add["size"] < 10_000
+    opened(tmp_path, add, target)
+    assert not list((tmp_path / "keys").glob("*/*")) and sum(parts) < 2 * row_copies._WIDEST * 2000
+    monkeypatch.setattr(row_copies, "_WIDEST", 1 << 20)
+    opened(tmp_path, add, target)
+    assert copied_rows(add, target, np.arange(2000), target.columns) == rows
+    assert max(parts) <= 1 << 17
+
+
+def test_an_index_of_keys_that_unfold_is_made_in_small_parts(
+    tmp_path: Path, wide: tuple[Target, dict[str, Any], pa.Table, list[int]]
+) -> None:
+    target, add, _, parts = wide
+    KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    assert parts and max(parts) <= 1 << 17
+
+
+def test_texts_that_repeat_each_other_have_no_copy(
+    tmp_path: Path, wide: tuple[Target, dict[str, Any], pa.Table, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add, rows, parts = wide
+    path = tmp_path / "t/a.parquet"
+    encoding = {"k": "DELTA_BYTE_ARRAY"}
+    pq.write_table(rows.drop_columns(["v"]), path, use_dictionary=False, column_encoding=encoding)
+    monkeypatch.setattr(row_copies, "_WIDEST", 1 << 20)
+    opened(tmp_path, add | {"size": path.stat().st_size}, target)
+    assert not parts and not list((tmp_path / "keys").glob("*/*"))
+
+
+@pytest.mark.parametrize("long", [1 << 20, (1 << 20) + 1])
+def test_rows_are_written_in_pieces_and_long_texts_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: int
+) -> None:
+    monkeypatch.setattr(write_row_file, "_PIECE", 1 << 12)
+    written_rows, encoded = [], write_row_file._encoded
+    monkeypatch.setattr(
+        write_row_file, "_encoded", lambda shape, table, *more: [
+            written_rows.append((table.num_rows, table.nbytes)), encoded(shape, table, *more)][1],
+    )  # fmt: skip
+    columns = columns_of(("string", "int"))
+    texts = [f"{number}" * 100 for number in range(99)] + ["x" * long]
+    rows = pa.table({"c0": texts, "c1": pa.array(range(100), pa.int32())})
+    if long > 1 << 20:
+        with pytest.raises(ValueError, match="long"):
+            written(tmp_path / "x", columns, rows, 50)
+    else:
+        assert written(tmp_path / "x", columns, rows, 50).chosen(np.arange(100), columns) == rows
+    assert all(count == 1 or size <= 1 << 12 for count, size in written_rows) and len(written_rows) < 30
+
+
+def test_a_full_disk_costs_speed_alone(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
+    target, add, rows = table
+    expected, index = rows.take(pa.array([3, 50, 99])), KeyIndex(tmp_path / "keys", 1 << 30)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        for _ in range(3):
+            index._not_before = 0.0  # as if ten minutes had passed
+            index.rows.open([add], target)
+            assert read(add, target) == (False, expected)
+            index.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.levelname for each in caplog.records] == ["WARNING"], "said once"
+    assert not list((tmp_path / "keys").glob("*/*")), "nothing half written is left"
+    index.rows.open([add], target)
+    index.wait()
+    assert not list((tmp_path / "keys").glob("*/*")), "not tried again at once"
+    index._not_before = 0.0
+    index.rows.open([add], target)
+    index.wait()
+    index.rows.open([add], target)
+    assert read(add, target) == (True, expected)
+
+
+def test_without_room_the_data_file_is_looked_at_once(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add, _ = table
+    opens, index = [], KeyIndex(tmp_path / "keys", 0)
+    opened = row_copies.opened
+    monkeypatch.setattr(row_copies, "opened", lambda *given: [opens.append(given), opened(*given)][1])
+    for _ in range(3):
+        index.rows.open([add], target)
+        index.wait()
+    assert len(opens) == 1
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any) -> None:
+        raise LakemirrorError("storage-unavailable", "no answer")
+
+    target, add, rows = table
+    with monkeypatch.context() as down:
+        down.setattr(row_copies, "opened", fails)
+        index = KeyIndex(tmp_path / "keys", 1 << 30)
+        index.rows.open([add], target)
+        index.wait()
+    for _ in range(2):
+        index.rows.open([add], target)
+        index.wait()
+    assert read(add, target) == (True, rows.take(pa.array([3, 50, 99])))

@@ -15,7 +15,7 @@ from tests.landing import declare, put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror import unchanged_tables
+from lakemirror.mirror import table_states
 from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
@@ -141,7 +141,7 @@ def test_a_look_is_valid_for_a_limited_time(
     scheduler: Scheduler, looked: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the table is due without an event or a listing."""
-    monkeypatch.setattr(unchanged_tables, "LASTS", 0.3)
+    monkeypatch.setattr(table_states, "LASTS", 0.3)
     for table in TABLES:
         (log_of(tmp_path, table) / "00000000000000000009.json.tmp").touch()
     grow_old(tmp_path)

@@ -3,7 +3,7 @@
     column of the file + type of the table's column ─▶ Conversion ─▶ array, exactly of `arrow_type`
 
 Arrow's casts do the exact conversions. This module does the rest: nested values as JSON text, times as text, UUIDs,
-nanoseconds cut to microseconds, dates of the legacy calendar.
+nanoseconds cut to microseconds, dates of the legacy calendar. Row markers become numbers (contract section 3).
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today_micros
 from lakemirror.engines.kernels.json_text import json_text, plain
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, table_type
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT, marker_number
 from lakemirror.landing_zone.zoneless import NoInstant, instants
 
 _HOURS_SHOWN = 100  # two digits
+_KNOWN = (INSERT, UPDATE, DELETE, UPSERT)
+_NO_MARKER = 3  # the only number from 0 to 4 that is not a marker
+_SHOWN = 100  # characters of a wrong marker in a message
 
 
 SAME_TYPE = {
@@ -215,4 +220,57 @@ def _reason(values: pa.Array, row: int, error: Exception) -> str:
     return lines[0][:200]
 
 
-__all__ = ["Conversion", "InvalidValue", "arrow_type", "table_type"]
+def read_markers(
+    values: pa.Array | None, rows: int, default: int
+) -> tuple[npt.NDArray[np.int8], tuple[int, str] | None]:
+    """The marker of each row as int8, and the position and value of the first invalid one (None: all are valid).
+
+    `values`: integers, strings or NULLs, also dictionary-encoded; None for a file without markers. NULL means
+    `default`. Ignore the markers after an invalid one.
+    """
+    if values is None or pa.types.is_null(values.type):
+        return np.full(rows, default, np.int8), None
+    marker = _known_numbers(values)
+    if marker is not None:
+        return marker, None
+    encoded = plain(values).dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    numbers = [_number(value) for value in known]
+    if not known:
+        return np.full(rows, default, np.int8), None
+    places = np.asarray(pc.fill_null(encoded.indices, len(known)))
+    marker = np.array([-1 if each is None else each for each in numbers] + [default], np.int8)[places]
+    wrong = np.flatnonzero(marker < 0)
+    if not len(wrong):
+        return marker, None
+    first = int(wrong[0])
+    return marker, (first, _shown(known[int(places[first])]))
+
+
+def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
+    """The markers, if all values are valid integers, which is the common and fast case; else None."""
+    if not pa.types.is_integer(values.type) or values.null_count or not len(values):
+        return None
+    numbers = np.asarray(values)
+    if numbers.min() < min(_KNOWN):
+        return None
+    highest = numbers.max()
+    if highest > max(_KNOWN) or (highest >= _NO_MARKER and (numbers == _NO_MARKER).any()):
+        return None
+    return numbers.astype(np.int8)
+
+
+def _number(value: object) -> int | None:
+    """The marker of a value; None if it is not a marker."""
+    if isinstance(value, str):
+        value = marker_number(value)
+    return value if isinstance(value, int) and value in _KNOWN else None
+
+
+def _shown(value: object) -> str:
+    """An invalid marker for a message: printable and short."""
+    text = str(value).strip(" ")
+    return "".join(char if " " <= char <= "~" and char not in "<>" else "?" for char in text)[:_SHOWN]
+
+
+__all__ = ["Conversion", "InvalidValue", "arrow_type", "read_markers", "table_type"]

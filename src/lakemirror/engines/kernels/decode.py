@@ -9,7 +9,7 @@ Sizes are upper bounds from the headers of the pages to be read, never from the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -160,7 +160,7 @@ def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.Record
 
     TooLarge if one row needs more than the budget.
     """
-    if not batch.num_rows or not any(map(expands, batch.schema.types)):
+    if not batch.num_rows or not any_expands(batch.schema.types):
         yield batch
         return
     if sum(_size_at_most(column) for column in batch.columns) <= share:
@@ -224,9 +224,12 @@ def _longest_of_few(dictionary: npt.NDArray[np.uint8], values: int) -> int | Non
     return most if at == len(dictionary) else None
 
 
-def expands(kind: pa.DataType) -> bool:
-    """True for types whose values may take more bytes after conversion: dictionaries, nested and extension types."""
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+def any_expands(kinds: Iterable[pa.DataType]) -> bool:
+    """True if values of one of these types may take more bytes after conversion: dictionaries, nested, extensions."""
+    return any(
+        pa.types.is_dictionary(kind) or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
+        for kind in kinds
+    )
 
 
 def bytes_at_most(pages: Sequence[Page], rows: int) -> int:

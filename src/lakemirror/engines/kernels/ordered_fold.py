@@ -107,7 +107,7 @@ def fold_ordered(
         remembered, keys = _after_their_rows(keys, old, remembered)
     chosen = _soft(keys, alive) if ordering.is_soft else _plain(keys, alive)
     folded = _folded(target, keys, chosen, changes, old, remembered)
-    return _without_late(folded, changes, late)._replace(ignored=ignored, late=int(late.sum()))
+    return _with_late(folded, changes, late)._replace(ignored=ignored, late=int(late.sum()))
 
 
 def _known_keys(
@@ -250,14 +250,12 @@ def _folded(
     )  # fmt: skip
 
 
-def _without_late(folded: FoldedKeys, changes: pa.Table, late: np.ndarray) -> FoldedKeys:
+def _with_late(folded: FoldedKeys, changes: pa.Table, late: np.ndarray) -> FoldedKeys:
     """The fold where no late partial row needs a row of its key: a delete that it is older than may have come alone.
     What it leaves out is NULL then."""
     if folded.partial is None or not late.any():
         return folded
-    firsts = folded.partial.firsts
-    is_late = np.isin(np.asarray(firsts[ROW].combine_chunks()), np.asarray(changes[ROW].combine_chunks())[late])
-    return folded._replace(partial=folded.partial._replace(firsts=firsts.filter(pa.array(~is_late))))
+    return folded._replace(partial=folded.partial._replace(late=np.asarray(changes[ROW].combine_chunks())[late]))
 
 
 def _partial(

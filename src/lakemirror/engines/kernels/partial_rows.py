@@ -33,12 +33,14 @@ class PartialRows(NamedTuple):
     `kept`: for each inserted row that takes values from elsewhere its ROW, FIRST, and for each column named in any row
     the position of the change that has the value, or IN_TABLE, or NOWHERE; NULL where the row has its own value.
     `firsts`: keys and ROW of the partial rows that are the first change of their key: the table must have their key.
-    `gone`: ROW of the partial rows right after a delete of their key.
+    `gone`: ROW of the partial rows right after a delete of their key. `late`: positions of late ones, which need no row
+    of their key.
     """
 
     kept: pa.Table
     firsts: pa.Table
     gone: pa.Table
+    late: np.ndarray = np.zeros(0, np.int64)
 
 
 def may_name(target: Target, unit: ChangeUnit) -> dict[str, str]:
@@ -106,7 +108,7 @@ def together(parts: Sequence[PartialRows]) -> PartialRows:
     kept = pa.concat_tables([part.kept for part in parts], promote_options="default")
     return PartialRows(
         kept.sort_by(ROW), pa.concat_tables([part.firsts for part in parts]),
-        pa.concat_tables([part.gone for part in parts]),
+        pa.concat_tables([part.gone for part in parts]), np.concatenate([part.late for part in parts]),
     )  # fmt: skip
 
 

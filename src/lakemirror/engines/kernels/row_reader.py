@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.engines.kernels.convert_types import InvalidValue
+from lakemirror.engines.kernels.convert_types import InvalidValue, read_markers
 from lakemirror.engines.kernels.decode import (
     MOST_ROWS,
     ColumnPages,
     Portion,
     TooLarge,
+    any_expands,
     bytes_at_most,
-    expands,
     has_few_values,
     longest,
     longest_stored,
@@ -33,7 +33,6 @@ from lakemirror.engines.kernels.decode import (
     slices,
     suspects,
 )
-from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.ordered_rows import Decoded, needs_time, with_options
 from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
@@ -142,7 +141,7 @@ class Reading:
             if size > most_bytes:
                 return None
         batches = list(self._batches(0, Portion(rows)))
-        if len(batches) != 1 or batches[0].num_rows != rows or any(map(expands, batches[0].schema.types)):
+        if len(batches) != 1 or batches[0].num_rows != rows or any_expands(batches[0].schema.types):
             return None
         return batches[0], size
 

@@ -16,7 +16,7 @@ from lakemirror.engines.kernels.calendar_days import Calendar, calendar_of
 from lakemirror.engines.kernels.convert_types import SAME_TYPE, Conversion
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.errors import Bad, LakemirrorError, Rejected
-from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS, ROW_MARKER, SOURCE_TIME, UNCHANGED
 
 
@@ -119,9 +119,8 @@ def _conversion(footer: pq.FileMetaData, each: Wanted, type_: str, zone: str) ->
 def _columns(footer: pq.FileMetaData, unit: ChangeUnit) -> list[Wanted]:
     found, leaf = [], 0
     for place, column in enumerate(file_columns(footer)):
-        size = leaves(column.arrow_type)
-        found.append(Wanted(place, leaf, size, column))
-        leaf += size
+        found.append(Wanted(place, leaf, column.leaves, column))
+        leaf += column.leaves
     planned = {each.name: each for each in unit.columns}
     if not all(_is_same(planned.get(each.column.name), each.column) for each in found):
         raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.declared_types import named_type
 
 DEFAULT_NAME = "lakemirror"
 AFTER_DDL = ("reload", "ignore")
@@ -53,6 +57,15 @@ class CaptureOptions:
             if given not in choices:
                 choices_text = ", ".join(choice for choice in choices if choice)
                 raise LakemirrorError("input-invalid", f"{option} {given!r} is none of: {choices_text}")
+        if self.number_type is not None and not pa.types.is_decimal(self.number_type):
+            raise LakemirrorError(
+                "input-invalid", f"{self.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
+            )
+
+    @property
+    def number_type(self) -> pa.DataType | None:
+        """The type of numbers without a scale; None: text."""
+        return named_type(self.numeric) if self.numeric else None
 
     @property
     def slot(self) -> str:
@@ -60,3 +73,22 @@ class CaptureOptions:
         database = re.sub(r"[^a-z0-9_]", "_", urlsplit(self.source).path.strip("/").lower())
         own = () if self.name == DEFAULT_NAME else (self.name,)
         return "_".join(part for part in (DEFAULT_NAME, *own, database) if part)[:63]
+
+    @property
+    def infinite_null(self) -> bool:
+        """True if infinite dates, and NaN in a decimal, become NULL; else they are errors."""
+        return self.infinite == "null"
+
+    def names(self, schema: str, name: str, qualified: str) -> bool:
+        """True if the table is to be captured. `qualified`: its name as SQL writes it."""
+        texts = (f"{schema}.{name}", qualified)
+        return _matches(texts, self.tables) and not _matches(texts, self.exclude)
+
+    def takes_inserts_only(self, schema: str, name: str, qualified: str) -> bool:
+        """True if the table's inserts alone are captured."""
+        return _matches((f"{schema}.{name}", qualified), self.insert_only)
+
+
+def _matches(texts: Iterable[str], patterns: Iterable[str]) -> bool:
+    """True if a shell pattern meets one of these texts."""
+    return any(fnmatchcase(text, pattern) for text in texts for pattern in patterns)

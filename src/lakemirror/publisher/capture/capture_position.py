@@ -61,14 +61,12 @@ class FilePosition:
         return self.last.lsn if self.final else self.last.lsn - 1
 
     @classmethod
-    def of_footer(cls, metadata: Mapping[bytes, bytes] | None) -> FilePosition | None:
-        """What a footer says; None where no capture wrote the file."""
-        found = (metadata or {}).get(FOOTER.encode())
-        if found is None:
+    def of_footer(cls, said: Mapping[str, Any] | None) -> FilePosition | None:
+        """The position in a footer, as `newest_footer` gives it; None where no capture wrote the file."""
+        if not said:
             return None
-        said = json.loads(found)
-        said = {each.name: said[each.name] for each in fields(cls) if each.name in said}
-        return cls(**{**said, "first": Position(**said["first"]), "last": Position(**said["last"])})
+        known = {each.name: said[each.name] for each in fields(cls) if each.name in said}
+        return cls(**{**known, "first": Position(**said["first"]), "last": Position(**said["last"])})
 
 
 @dataclass(frozen=True)
@@ -108,23 +106,35 @@ class Newest:
 
 def newest_position(folder: TableFolder) -> Newest:
     """The newest change file of a table folder; number 0 where there is none. `file-unreadable`."""
+    number, said = newest_footer(folder)
+    try:
+        return Newest(number, FilePosition.of_footer(said))
+    except (TypeError, KeyError) as error:
+        raise _unreadable(folder, number, error) from error
+
+
+def newest_footer(folder: TableFolder) -> tuple[int, dict[str, Any] | None]:
+    """The number of the newest change file, 0 for none, and what its footer says: nothing where the file is gone, None
+    where no capture wrote it. `file-unreadable`."""
     numbers = Sequence(folder)
     number = numbers.newest()
     name = numbers.find(number) if number else None
     if name is None:
-        return Newest(number, None)
+        return number, {}
     try:
         with folder.open(name) as file:
-            return Newest(number, FilePosition.of_footer(pq.read_metadata(file).metadata))
+            found = (pq.read_metadata(file).metadata or {}).get(FOOTER.encode())
+        return number, None if found is None else dict(json.loads(found))
     except FileNotFoundError:
-        return newest_position(folder)
-    except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
-        raise LakemirrorError(
-            "file-unreadable",
-            f"{folder.path.name}: {name}: its position cannot be read: {error}",
-            table=folder.path.name,
-            file=name,
-        ) from error
+        return newest_footer(folder)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise _unreadable(folder, number, error) from error
+
+
+def _unreadable(folder: TableFolder, number: int, error: Exception) -> LakemirrorError:
+    name = Sequence(folder).name(number)
+    message = f"{folder.path.name}: {name}: its position cannot be read: {error}"
+    return LakemirrorError("file-unreadable", message, table=folder.path.name, file=name)
 
 
 def read_state(folder: TableFolder) -> TableState | None:

@@ -11,7 +11,7 @@ from lakemirror.publisher.capture.capture_position import LOADING, STOPPED, STRE
 from lakemirror.publisher.capture.change_folding import TableShape
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_tables import SourceTable
-from lakemirror.publisher.capture.table_folders import matches, table_folders
+from lakemirror.publisher.capture.table_folders import table_folders
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
 
@@ -23,8 +23,8 @@ class CapturedTable:
         """`key`: the key columns; empty for a table whose inserts alone are captured."""
         self.source = source
         self.landing = landing
-        self.key: Table = (source.schema, source.name)
-        self.name = f"{source.schema}.{source.name}"
+        self.key: Table = source.id
+        self.name = source.title
         self.state: TableState | None = read_state(landing.place)
         self.shape = TableShape(self.name, source.columns, key)
 
@@ -48,18 +48,16 @@ class CapturedTables:
         sources = list(sources)
         folders = table_folders(sources, options)
         for source in sources:
-            key = (source.schema, source.name)
-            folder = folders[key]
+            folder = folders[source.id]
             if isinstance(folder, TableError):
-                self.refused[key] = folder
+                self.refused[source.id] = folder
                 continue
-            inserts_only = matches(source.schema, source.name, source.qualified, options.insert_only)
+            inserts_only = options.takes_inserts_only(*source.id, source.qualified)
             keys = () if inserts_only else source.key
             opened = landing.table(folder.table, keys or None, folder.schema or None, zoneless="ntz")
-            found = CapturedTable(source, opened, keys)
             if source.problem is not None:
-                self.refused[key] = source.problem
-            self._tables[key] = found
+                self.refused[source.id] = source.problem
+            self._tables[source.id] = CapturedTable(source, opened, keys)
 
     def __iter__(self) -> Iterator[CapturedTable]:
         return iter(self._tables.values())

@@ -12,16 +12,15 @@ import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
-from lakemirror.publisher.capture.unkept_values import value_error
+from lakemirror.publisher.capture.unkept_values import kept
 
 UNSENT = f"lakemirror-unsent-{uuid.uuid4().hex}"
 """What Debezium writes for a value that the source did not send: of this process, so that no stored value equals it."""
@@ -29,19 +28,12 @@ UNSENT = f"lakemirror-unsent-{uuid.uuid4().hex}"
 _UNSENT_TEXTS = (UNSENT, base64.b64encode(UNSENT.encode()).decode(), f'{{"{UNSENT}":"{UNSENT}"}}')
 
 
-class Column(Protocol):
-    """A column as the catalog knows it; `from_event` brings Debezium's values into the column's own type."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def from_event(self) -> Callable[[pa.Array], pa.Array]: ...
-
-
 @dataclass(frozen=True)
 class TableShape:
-    """What is needed of a table: its name for messages, its columns in order, its key; without one, inserts alone."""
+    """What is needed of a table: its name for messages, its columns in order, its key; without one, inserts alone.
+
+    `columns`: `SourceColumn`, or what else has a name, and brings values of events into its type by `from_event`.
+    """
 
     name: str
     columns: tuple[Any, ...]
@@ -99,12 +91,12 @@ def _converted(
     column: Any, values: pa.Array, before: pa.StructArray, after: pa.StructArray, shape: TableShape
 ) -> pa.Array:
     """The values as change files have them; `capture-value` with the key of the row whose value cannot be kept."""
-    try:
-        return column.from_event(values)
-    except BadValue as bad:
-        sides = [before if after[bad.place].as_py() is None else after]
-        key = [str(pc.struct_field(side, name)[bad.place].as_py()) for side in sides for name in shape.key]
-        raise value_error(shape.name, column, ", ".join(key) or "without key", bad) from bad
+
+    def key_of(place: int) -> list[Any]:
+        side = before if after[place].as_py() is None else after
+        return [pc.struct_field(side, name)[place].as_py() for name in shape.key]
+
+    return kept(shape.name, column, column.from_event, values, key_of)
 
 
 def with_reselected(

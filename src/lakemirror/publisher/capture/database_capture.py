@@ -41,7 +41,7 @@ from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_cuts import EVERY, SourceCuts
 from lakemirror.publisher.capture.source_form import SourceForm
 from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Stream
-from lakemirror.publisher.capture.source_kinds import has_cuts, open_source
+from lakemirror.publisher.capture.source_kinds import open_source, source_class
 from lakemirror.publisher.capture.source_pulse import Pulse
 from lakemirror.publisher.capture.table_reload import Reloaded, publish_differences
 from lakemirror.publisher.capture.table_shapes import SCHEMA_CHANGED, TableShapes
@@ -97,7 +97,7 @@ class Capture:
         self._zone = landing.folder(LANDING_ZONE)
         self._said: Mapping[str, Any] | None = None
         self._wanted, self._reload = options.reload, set[str]()
-        self._cuts = SourceCuts(landing.folder(CUTS), cut if has_cuts(options) else 0, tell)
+        self._cuts = SourceCuts(landing.folder(CUTS), cut if source_class(options).has_cuts else 0, tell)
 
     def stop(self) -> None:
         """Ends `run` soon, from a signal handler or another thread."""
@@ -212,13 +212,13 @@ class Capture:
 
         `capture-source-failed` where one was altered since it was read: the snapshot may have values of new columns.
         """
-        with source.snapshot() as snapshot:
-            forms = {(each.schema, each.name): each.form for each in source.tables()}
+        with source.snapshot() as position:
+            forms = {each.id: each.form for each in source.tables()}
             altered = [table for table in wanted if forms.get(table.key) != table.source.form]
             for table in (each for each in wanted if each not in altered):
                 if self._stop.is_set():
                     return
-                self._load_table(source, snapshot.position, table)
+                self._load_table(source, position, table)
         for table in altered:
             raise LakemirrorError("capture-source-failed", f"{table.name} was altered as its load began")
 
@@ -358,7 +358,7 @@ class Capture:
         """True where the source has tables that this round does not know, or not in their form, or another log; another
         round begins then, unless this one ends by itself."""
         known = {table.key: table.source.form for table in now.tables if table.key not in now.tables.refused}
-        found = {(each.schema, each.name): each for each in now.source.tables() if each.problem is None}
+        found = {each.id: each for each in now.source.tables() if each.problem is None}
         changed = [key for key in now.streams.keys() & found.keys() if found[key].form != known[key]]
         has_more = changed or found.keys() - known.keys() - now.tables.unnamed or now.source.is_begun_again()
         if has_more and self._until is None:

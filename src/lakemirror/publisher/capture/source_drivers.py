@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.passwords import SHOWN, without_passwords
@@ -14,6 +16,48 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 
 _VARIABLES = ("PGPASSWORD", "MYSQL_PWD", "SQLCMDPASSWORD")
 """Where drivers find a password that no option gives."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a database is, and who asks. `database`: empty for none. `driver`: properties of its driver."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False)
+    driver: Mapping[str, str]
+
+
+def address_of(
+    options: CaptureOptions,
+    port: int,
+    password_variable: str,
+    properties: Iterable[str],
+    hint: str,
+    *,
+    port_variable: str = "",
+    needs_database: bool = False,
+) -> Address:
+    """Where the source is; `input-invalid` with `hint` for an address that cannot be read.
+
+    `port`: unless the address names one, or the variable `port_variable` does. `password_variable`: of a password that
+    no option gives. `properties`: of the driver, which the address may set.
+    """
+    try:
+        url = urlsplit(options.source)
+        port = url.port or int(os.environ.get(port_variable) or port)
+    except ValueError as error:
+        raise LakemirrorError("input-invalid", shown(str(error), options), hint=hint) from None
+    given, database = dict(parse_qsl(url.query)), unquote(url.path.strip("/"))
+    unknown = given.keys() - set(properties)
+    if not url.hostname or not url.username or (needs_database and not database) or unknown:
+        missing = "no host, user or database" if needs_database else "no host or no user"
+        what = f"unknown: {', '.join(sorted(unknown))}" if unknown else f"the source names {missing}"
+        raise LakemirrorError("input-invalid", shown(what, options), hint=hint)
+    password = options.password or unquote(url.password or "") or os.environ.get(password_variable, "")
+    return Address(url.hostname, port, database, unquote(url.username), password, given)
 
 
 def driver(name: str, hint: str | None = None) -> Any:

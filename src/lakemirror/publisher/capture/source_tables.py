@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.errors import TableError
 from lakemirror.publisher.capture.source_form import SourceForm
-from lakemirror.publisher.capture.table_folders import matches
-from lakemirror.publisher.declared_types import named_type
-
-Conversion = Callable[[pa.Array], pa.Array]
-
-
-@dataclass(frozen=True)
-class ValueOptions:
-    """What a user says of values. `numeric`: the type of numbers without a scale; None: text. `infinite_null`: infinite
-    dates and NaN in a decimal become NULL, else they are errors.
-    """
-
-    numeric: pa.DataType | None = None
-    infinite_null: bool = False
+from lakemirror.publisher.capture.value_casts import Conversion, cast
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,35 @@ class SourceColumn:
 
 
 @dataclass(frozen=True)
+class ColumnRule:
+    """How a type of the source becomes a column of change files. `load`: SQL, in which `{}` is the column. `loaded`,
+    `streamed`: conversions; None: the value as it arrives. `warning`, `refused`: said of the column and its type.
+    """
+
+    arrow_type: pa.DataType = field(default_factory=pa.string)
+    load: str = "{}"
+    loaded: Conversion | None = None
+    streamed: Conversion | None = None
+    warning: str = ""
+    refused: str = ""
+
+    def column(self, name: str, type_name: str, sql: str, key: bool) -> SourceColumn:
+        """The column of this name. `sql`: it as SQL writes it."""
+        plain, described = cast(self.arrow_type), f"column {name} of type {type_name}"
+        return SourceColumn(
+            name,
+            type_name,
+            self.arrow_type,
+            key,
+            self.load.replace("{}", sql),
+            self.loaded or plain,
+            self.streamed or plain,
+            f"{described} {self.warning}" if self.warning else "",
+            f"{described} {self.refused}" if self.refused else "",
+        )
+
+
+@dataclass(frozen=True)
 class SourceTable:
     """A table of the source. `qualified`: its name as SQL writes it; `number`: lower for an older table. `key`: the
     columns that identify a row. `rows`: the database's estimate. `left_out`: columns that the log does not have, as
@@ -59,11 +74,30 @@ class SourceTable:
     number: int
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
-    is_partitioned: bool = False
     rows: int = 0
     left_out: tuple[str, ...] = ()
     problem: TableError | None = None
     form: SourceForm = field(default_factory=SourceForm)
+
+    @property
+    def id(self) -> tuple[str, str]:
+        """The schema and the name, by which a capture knows the table."""
+        return self.schema, self.name
+
+    @property
+    def title(self) -> str:
+        """The name as messages and options have it: `schema.table`."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns and types of its change files."""
+        return pa.schema([(column.name, column.arrow_type) for column in self.columns])
+
+    @property
+    def refused(self) -> SourceColumn | None:
+        """The first column whose values cannot be kept."""
+        return next((column for column in self.columns if column.refused), None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -71,24 +105,12 @@ class SourceTable:
         generated = (f"column {name} is left out: the stream does not have it" for name in self.left_out)
         return (*(column.warning for column in self.columns if column.warning), *generated)
 
-
-def value_options(options: CaptureOptions) -> ValueOptions:
-    """What the options say of values. `input-invalid`, `setting-invalid` for a type that is no decimal."""
-    numeric = named_type(options.numeric) if options.numeric else None
-    if numeric is not None and not pa.types.is_decimal(numeric):
-        raise LakemirrorError(
-            "input-invalid", f"{options.numeric} is no decimal", hint="Give one, such as --numeric decimal(38,9)."
-        )
-    return ValueOptions(numeric, options.infinite == "null")
+    def error(self, code: str, message: str, hint: str, column: str | None = None) -> TableError:
+        """An error of this table."""
+        return TableError(code, message, hint=hint, table=self.title, column=column)
 
 
 def followed(tables: Iterable[SourceTable], said: Mapping[str, Any] | None) -> list[SourceTable]:
     """The tables that the landing zone's `_capture.json` names; all, where there is none."""
     known = None if said is None else {each.get("table") for each in said.get("tables", [])}
-    return [table for table in tables if known is None or f"{table.schema}.{table.name}" in known]
-
-
-def is_wanted(schema: str, name: str, qualified: str, options: CaptureOptions) -> bool:
-    """True if the options name the table."""
-    named = (schema, name, qualified)
-    return matches(*named, options.tables) and not matches(*named, options.exclude)
+    return [table for table in tables if known is None or table.title in known]

@@ -1,33 +1,21 @@
-"""Which tables a pattern names, which folder each gets, and why one cannot get any."""
+"""Which folder each table gets, and why one cannot get any."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
-from typing import Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.landing import checked_name
 
 SCHEMA_FOLDER = ".schema"
 
 
-class Named(Protocol):
-    """A table of a source. `number` is lower for an older table."""
-
-    @property
-    def schema(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def qualified(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-
-
-def table_folders(tables: Iterable[Named], options: CaptureOptions) -> Mapping[tuple[str, str], TableName | TableError]:
+def table_folders(
+    tables: Iterable[SourceTable], options: CaptureOptions
+) -> Mapping[tuple[str, str], TableName | TableError]:
     """For each table, by schema and name, the name of its folder; `capture-table-name` where it can have none.
 
     Two tables that differ by case alone, or only by their schema with `flat`, would be one Delta table: the older one
@@ -36,19 +24,14 @@ def table_folders(tables: Iterable[Named], options: CaptureOptions) -> Mapping[t
     found: dict[tuple[str, str], TableName | TableError] = {}
     taken: dict[str, str] = {}
     for table in sorted(tables, key=lambda each: each.number):
-        named = f"{table.schema}.{table.name}"
+        named = table.title
         wanted = options.renames.get(named) or options.renames.get(table.qualified) or table.name
         folder = TableName("" if options.flat else table.schema, wanted)
         problem = _problem(folder, named) or _met(named, folder, taken.get(str(folder).lower()))
         if problem is None:
             taken[str(folder).lower()] = named
-        found[(table.schema, table.name)] = problem or folder
+        found[table.id] = problem or folder
     return found
-
-
-def matches(schema: str, name: str, qualified: str, patterns: Iterable[str]) -> bool:
-    """True if a shell pattern meets the table's name, `schema.table`, as it is or quoted as in SQL."""
-    return any(fnmatchcase(text, pattern) for pattern in patterns for text in (f"{schema}.{name}", qualified))
 
 
 def _problem(folder: TableName, named: str) -> TableError | None:

@@ -50,7 +50,7 @@ def publish_differences(table: CapturedTable, at: FilePosition, load: Callable[[
     declared = read_declaration(landing.place)
     if declared.keys != keys or declared.options.sequence:  # a row that is gone has no sequence
         return None
-    columns = pa.schema([(column.name, column.arrow_type) for column in table.source.columns])
+    columns = table.source.arrow_schema
     with landing.room(), ExitStack() as stack:
         newest = Sequence(landing.place).newest()
         types = {name.lower(): table_type(kind) for name, kind in landing.types_before().items()}

@@ -59,7 +59,7 @@ class TableShapes:
 
     def _read_again(self, table: CapturedTable) -> TableShape:
         for source in self._source.tables():
-            if (source.schema, source.name) == table.key:
+            if source.id == table.key:
                 if source.problem is not None:
                     raise source.problem
                 return table.shape_of(source)

@@ -15,19 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import change_writer
 from lakemirror.publisher.capture import envelope
-from lakemirror.publisher.capture.capture_position import (
-    FilePosition,
-    Position,
-    TableState,
-    newest_position,
-    write_state,
-)
+from lakemirror.publisher.capture.capture_position import FilePosition, Position, TableState, write_state
+from lakemirror.publisher.capture.captured_files import CapturedFiles
 from lakemirror.publisher.capture.change_folding import TableShape, fold_events, with_reselected
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.unchanged import with_unchanged
 
 Shape = Callable[[], TableShape]
 Found = Callable[[dict[str, Any]], "dict[str, pa.Scalar] | None"]
@@ -57,12 +49,11 @@ class TableStream:
         self.shape = shape
         self.state = state
         self.origin = origin
-        newest = newest_position(table.place)
-        self._number = newest.number
-        at = newest.position or origin.at(Position(), Position(state.start))
-        if newest.number and (newest.position is None or newest.position.name != origin.name):
-            raise self._taken(newest.number)
-        self._at = at
+        self._files = CapturedFiles(table)
+        newest = FilePosition.of_footer(self._files.footer)
+        if self._files.number and (newest is None or newest.name != origin.name):
+            raise self._files.taken(self._taken(self._files.number))
+        self._at = at = newest or origin.at(Position(), Position(state.start))
         self._caught_up = at.final and origin.stream_start >= max(at.last.lsn, state.start)
         self.files = 0
         self.rows = 0
@@ -163,41 +154,22 @@ class TableStream:
         if not events.num_rows:
             return
         folded = with_reselected(fold_events(events, self.shape), found, self.shape)
-        marker, name = change_writer.MARKER_COLUMN, str(self.table.name)
-        marked = change_writer.with_given_markers(self.table.take(folded.rows, marker), marker, name)
-        if folded.unchanged is not None:
-            columns = [column.name for column in self.shape.columns]
-            marked = with_unchanged(marked, folded.unchanged, columns, self.shape.key, name)
-        self._publish(marked, at)
+        self._publish(self._files.rows(folded, self.shape), at)
 
     def _start_again(self, at: FilePosition) -> None:
         """The folder again, with a file of zero rows that has the columns and the position."""
-        empty = pa.table(
-            {column.name: pa.array([], column.arrow_type) for column in self.shape.columns},
-        )
-        self.table.recreate_first()
-        self._number = 0
-        self._publish(self.table.take(empty), at)
+        self._publish(self._files.begin_again(self.shape.columns), at)
         write_state(self.table.place, self.state)
 
     def _publish(self, rows: pa.RecordBatchReader, at: FilePosition) -> None:
-        try:
-            published = self.table.publish(rows, self._number + 1, empty=True, footer=at.footer())
-        except LakemirrorError as error:
-            if error.code == "publish-conflict" and self.table.place.is_there():
-                raise self._taken(self._number + 1) from error
-            raise
-        assert published is not None
-        self._number, self._at = published.number, at
+        published = self._files.publish(rows, at.footer(), self._taken(self._files.number + 1))
+        self._at = at
         self.files += 1
         self.rows += published.rows
 
-    def _taken(self, number: int) -> LakemirrorError:
-        return LakemirrorError(
-            "capture-taken",
-            f"{self.table.name}: file {number} is not of this run of the capture {self.origin.name!r}: another one "
-            "publishes to this table",
-            table=str(self.table.name),
+    def _taken(self, number: int) -> str:
+        return (
+            f"file {number} is not of this run of the capture {self.origin.name!r}: another one publishes to this table"
         )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.delimited.values import BadValue
+from lakemirror.publisher.capture.source_tables import SourceColumn
+from lakemirror.publisher.capture.value_casts import Conversion
 
 INFINITE = "it is infinite"
 """Why a date or time is refused that an option makes NULL."""
@@ -15,19 +18,19 @@ ZERO = "it is no date"
 """The same of a date with zeros in it."""
 
 
-class Column(Protocol):
-    """A column of the source: its name, its type there, and the type in change files."""
+def kept(
+    table: str, column: SourceColumn, convert: Conversion, values: pa.Array, key_of: Callable[[int], Iterable[Any]]
+) -> pa.Array:
+    """The values of a column as `convert` gives them. `capture-value` with the key of the row whose value cannot be
+    kept, which `key_of` gives for the row's place."""
+    try:
+        return convert(values)
+    except BadValue as bad:
+        key = ", ".join(str(part) for part in key_of(bad.place))
+        raise _value_error(table, column, key or "without key", bad) from bad
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def type_name(self) -> str: ...
-    @property
-    def arrow_type(self) -> Any: ...
 
-
-def value_error(table: str, column: Column, key: str, bad: BadValue) -> TableError:
-    """`capture-value`: the value of this row cannot be kept. `key`: the row's key as people read it."""
+def _value_error(table: str, column: SourceColumn, key: str, bad: BadValue) -> TableError:
     value = f" {bad.text[:100]!r}" if bad.text else ""
     option = "--infinite null writes NULL for it" if _is_infinite(bad) else ""
     if not option and column.type_name.startswith("numeric") and pa.types.is_decimal(column.arrow_type):

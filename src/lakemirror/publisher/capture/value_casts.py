@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.landing_zone.delimited.values import BadValue
 
+Conversion = Callable[[pa.Array], pa.Array]
+"""Values of a column in another type, as many; it raises `BadValue`."""
 
-def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+
+def cast(kind: pa.DataType) -> Conversion:
     """Values that arrive as they are, or in another Arrow type of the same values."""
 
     def convert(values: pa.Array) -> pa.Array:
@@ -25,7 +29,7 @@ def cast(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return convert
 
 
-def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Callable[[pa.Array], pa.Array]:
+def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Conversion:
     """Values that are converted one by one, as text unless `kind` says otherwise. A ValueError is a value that cannot
     be kept."""
 
@@ -39,6 +43,24 @@ def each(convert: Callable[[Any], Any], kind: pa.DataType | None = None) -> Call
         return pa.array(found, kind or pa.string())
 
     return all_values
+
+
+def refuse(values: pa.Array, wrong: pa.Array, why: str) -> None:
+    """`BadValue` for the first value that is wrong; `wrong`: for each value whether it is, NULL for one that is not."""
+    place = pc.index(wrong, True).as_py()
+    if place >= 0:
+        raise BadValue(place, str(values[place].as_py()), why)
+
+
+def null_where(values: pa.Array, wrong: pa.Array) -> pa.Array:
+    """The same values, NULL in place of those that are wrong."""
+    return pc.if_else(pc.fill_null(wrong, False), pa.scalar(None, values.type), values)
+
+
+def short_times(texts: pa.Array) -> pa.Array:
+    """Times without zeros at the end of their fraction, with or without a `Z`."""
+    shorter = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z|)$", r"\1\2")
+    return pc.replace_substring_regex(shorter, r"\.(Z|)$", r"\1")
 
 
 def _first_failing(values: pa.Array, kind: pa.DataType) -> int:

@@ -12,7 +12,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_status import SlotView
 from lakemirror.publisher.capture.mariadb.binlog_packets import begun
-from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, opened
+from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession
 
 LARGEST = 1 << 32
 
@@ -79,17 +79,8 @@ class BinlogFiles:
             return "it is older than what was published, as after a restore"
         return ""
 
-
-def view_binlog(options: CaptureOptions, position: int) -> SlotView:
-    """What the source still has of the log behind a position, and how much that is."""
-    with opened(options) as session:
-        files = BinlogFiles(session)
-        now, lost, sizes = files.now(), files.lost(position), files.sizes()
-        row = session.one("SELECT IS_USED_LOCK(%s) IS NOT NULL", lock_name(options))
-    behind = sum(size for number, (_, size) in sizes.items() if number >= position >> 32) - position % LARGEST
-    return SlotView("lost" if lost else "reserved", max(behind, 0), now, bool(row and row[0]))
-
-
-def lock_name(options: CaptureOptions) -> str:
-    """The name of the lock that one capture of this name holds at the server."""
-    return f"lakemirror/{options.slot}"[:64]
+    def view(self, position: int, *, is_read: bool) -> SlotView:
+        """What the server still has of the log behind a position, and how much that is. `is_read`: by a capture."""
+        now, lost, sizes = self.now(), self.lost(position), self.sizes()
+        behind = sum(size for number, (_, size) in sizes.items() if number >= position >> 32) - position % LARGEST
+        return SlotView("lost" if lost else "reserved", max(behind, 0), now, is_read)

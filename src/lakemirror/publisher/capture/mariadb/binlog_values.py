@@ -10,6 +10,7 @@ import base64
 import socket
 import struct
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 
@@ -191,6 +192,11 @@ def _base64(width: int) -> Callable[[bytes], str]:
 
 def _json(raw: bytes) -> str:
     return json_text(raw, lambda precision, scale, digits: _decimal(precision, scale)(digits, 0)[0])
+
+
+def uuid_text(raw: bytes) -> str:
+    """A UUID as text, from its bytes."""
+    return str(uuid.UUID(bytes=raw))
 
 
 def inet_text(raw: bytes) -> str:

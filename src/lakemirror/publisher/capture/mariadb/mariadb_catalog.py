@@ -17,12 +17,10 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, quoted
 from lakemirror.publisher.capture.mariadb.mariadb_types import CatalogType, family, source_column
 from lakemirror.publisher.capture.source_form import SourceForm
-from lakemirror.publisher.capture.source_tables import SourceTable, ValueOptions, is_wanted, value_options
-from lakemirror.publisher.capture.table_folders import matches
+from lakemirror.publisher.capture.source_tables import SourceTable
 
 _TABLES = """
-SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, COALESCE(ENGINE, ''), COALESCE(TABLE_ROWS, 0),
-       COALESCE(CREATE_OPTIONS, '') LIKE '%%partitioned%%'
+SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, COALESCE(ENGINE, ''), COALESCE(TABLE_ROWS, 0)
 FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
   AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
@@ -56,38 +54,28 @@ class CatalogColumn:
     has_default: bool
 
 
-@dataclass(frozen=True)
-class _Found:
-    schema: str
-    name: str
-    is_versioned: bool
-    engine: str
-    rows: int
-    is_partitioned: bool
-
-
 def database_of(options: CaptureOptions) -> str:
     """The database that the address names; empty for all."""
     return urlsplit(options.source).path.strip("/")
 
 
 def read_tables(session: MariaSession, options: CaptureOptions) -> tuple[SourceTable, ...]:
-    """The tables that the options name, in order of their names; `input-invalid` for a type that is none."""
+    """The tables that the options name, in order of their names."""
     only = (database_of(options),) * 2
     columns, keys, cascades = read_columns(session, *only), _grouped(session, _KEYS, only), dict[tuple[str, str], str]()
     logs_cascades = session.setting("innodb_native_foreign_keys") == "OFF"  # MySQL from 9.6 on
     for schema, name, constraint in [] if logs_cascades else session.all(_CASCADES, *only):
         cascades.setdefault((schema, name), constraint)
-    values, found = value_options(options), []
-    for number, (schema, name, kind, engine, rows, parts) in enumerate(session.all(_TABLES, *only), 1):
-        if not is_wanted(schema, name, _qualified(schema, name), options):
-            continue
-        table = _Found(schema, name, kind != "BASE TABLE", engine, int(rows), parts == "1")
-        key = tuple(keys.get((schema, name), ()))
-        made = _table(table, columns.get((schema, name), ()), key, values)
-        made = replace(made, number=number)
-        problem = _problem(made, table, cascades.get((schema, name), ""), options)
-        found.append(replace(made, problem=problem))
+    found = []
+    for number, (schema, name, kind, engine, rows) in enumerate(session.all(_TABLES, *only), 1):
+        named = (schema, name, f"{quoted(schema)}.{quoted(name)}")
+        if options.names(*named):
+            key = tuple(keys.get((schema, name), ()))
+            table = _table(SourceTable(*named, number, (), key, int(rows)), columns.get((schema, name), ()), options)
+            needs_key = not options.takes_inserts_only(*named)
+            cascade = cascades.get((schema, name), "")
+            problem = _unlogged(table, kind, engine, cascade) or _unkept(table, needs_key=needs_key)
+            found.append(replace(table, problem=problem))
     return tuple(found)
 
 
@@ -112,24 +100,14 @@ def _grouped(session: MariaSession, query: str, only: tuple[str, str]) -> dict[t
     return found
 
 
-def _qualified(schema: str, name: str) -> str:
-    return f"{quoted(schema)}.{quoted(name)}"
-
-
-def _table(table: _Found, columns: Sequence[CatalogColumn], key: tuple[str, ...], values: ValueOptions) -> SourceTable:
-    kept = [source_column(each.name, each.kind, values, each.name in key) for each in columns if not each.is_generated]
-    left_out = tuple(each.name for each in columns if each.is_generated)
-    return SourceTable(
-        table.schema,
-        table.name,
-        _qualified(table.schema, table.name),
-        0,
-        tuple(kept),
-        key,
-        table.is_partitioned,
-        table.rows,
-        left_out,
-        form=SourceForm(1, {each.name: _mark(each) for each in columns}, key),
+def _table(table: SourceTable, columns: Sequence[CatalogColumn], options: CaptureOptions) -> SourceTable:
+    """The table with its columns, and the form that they give it."""
+    kept = [each for each in columns if not each.is_generated]
+    return replace(
+        table,
+        columns=tuple(source_column(each.name, each.kind, options, each.name in table.key) for each in kept),
+        left_out=tuple(each.name for each in columns if each.is_generated),
+        form=SourceForm(1, {each.name: _mark(each) for each in columns}, table.key),
     )
 
 
@@ -139,33 +117,31 @@ def _mark(column: CatalogColumn) -> int:
     return zlib.crc32(repr(said).encode())
 
 
-def _problem(table: SourceTable, found: _Found, cascade: str, options: CaptureOptions) -> TableError | None:
-    """Why the table cannot be captured, with the statement that helps."""
-    named = f"{table.schema}.{table.name}"
-    leave_out = f"leave it out: --exclude {named}"
-    inserts_only = matches(table.schema, table.name, table.qualified, options.insert_only)
-
-    def error(code: str, why: str, hint: str, column: str | None = None) -> TableError:
-        return TableError(code, f"{named} {why}", hint=hint, table=named, column=column)
-
-    if found.is_versioned:
-        return error("capture-not-ready", "is system-versioned: its history is changed without being logged", leave_out)
-    if found.engine.lower() not in ("innodb", "rocksdb", "tokudb"):
-        statement = f"ALTER TABLE {table.qualified} ENGINE = InnoDB"
-        why = f"is of the engine {found.engine or 'that is not there'}, which has no snapshots"
-        return error("capture-not-ready", why, f"Run in the source: {statement}; or {leave_out}")
-    if cascade:
-        statement = f"ALTER TABLE {table.qualified} DROP FOREIGN KEY {quoted(cascade)}"
+def _unlogged(table: SourceTable, kind: str, engine: str, cascade: str) -> TableError | None:
+    """Why the log does not have all changes of the table, with the statement that helps."""
+    leave_out, alter = f"leave it out: --exclude {table.title}", f"Run in the source: ALTER TABLE {table.qualified}"
+    if kind != "BASE TABLE":
+        why, hint = "is system-versioned: its history is changed without being logged", leave_out
+    elif engine.lower() not in ("innodb", "rocksdb", "tokudb"):
+        why = f"is of the engine {engine or 'that is not there'}, which has no snapshots"
+        hint = f"{alter} ENGINE = InnoDB; or {leave_out}"
+    elif cascade:
         why = f"has the foreign key {cascade}, which changes its rows without logging them"
-        return error("capture-not-ready", why, f"Run in the source: {statement}, and make it RESTRICT; or {leave_out}")
-    if not table.key and not inserts_only:
+        hint = f"{alter} DROP FOREIGN KEY {quoted(cascade)}, and make it RESTRICT; or {leave_out}"
+    else:
+        return None
+    return table.error("capture-not-ready", f"{table.title} {why}", hint)
+
+
+def _unkept(table: SourceTable, *, needs_key: bool) -> TableError | None:
+    """Why change files cannot hold the table, with what helps."""
+    if not table.key and needs_key:
         statement = f"ALTER TABLE {table.qualified} ADD PRIMARY KEY (…)"
-        hint = f"Run in the source: {statement}; or capture its inserts alone: --insert-only {named}"
-        return error("capture-no-key", "has no primary key", hint)
-    refused = next((column for column in table.columns if column.refused), None)
-    if refused is not None:
-        hint = f"Change the column's type in the source; or {leave_out}"
-        return error("capture-value", f"cannot be kept: {refused.refused}", hint, refused.name)
+        hint = f"Run in the source: {statement}; or capture its inserts alone: --insert-only {table.title}"
+        return table.error("capture-no-key", f"{table.title} has no primary key", hint)
+    if (column := table.refused) is not None:
+        hint = f"Change the column's type in the source; or leave it out: --exclude {table.title}"
+        return table.error("capture-value", f"{table.title} cannot be kept: {column.refused}", hint, column.name)
     return None
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.mariadb.binlog_files import BinlogFiles
 from lakemirror.publisher.capture.mariadb.mariadb_catalog import read_tables
-from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession, opened
-from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.mariadb.mariadb_sessions import MariaSession
+from lakemirror.publisher.capture.source_needs import Need, of_table, unnamed
 from lakemirror.publisher.capture.table_folders import table_folders
 
 _RESTART = "-- then restart the server"
@@ -24,21 +24,15 @@ _REFUSED = (
 )  # fmt: skip
 
 
-def check_source(options: CaptureOptions) -> list[Need]:
-    """What is missing; empty where everything is there. First what concerns the whole server."""
-    with opened(options) as session:
-        found = [*settings_needed(session), *_of_role(session)]
-        tables = read_tables(session, options)
-    if not tables:
-        found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'DATABASE.*' names others"))
+def needs_of(session: MariaSession, options: CaptureOptions) -> Iterator[Need]:
+    """What is missing; none where everything is there. First what concerns the whole server."""
+    yield from settings_needed(session)
+    yield from _of_role(session)
+    tables = read_tables(session, options)
+    yield from unnamed(tables, options, "DATABASE")
     folders = table_folders(tables, options)
     for table in tables:
-        folder = folders[(table.schema, table.name)]
-        for problem in (table.problem, folder if isinstance(folder, TableError) else None):
-            if problem is not None:
-                statement = (problem.hint or "").removeprefix("Run in the source: ")
-                found.append(Need(problem.message, statement, f"{table.schema}.{table.name}"))
-    return found
+        yield from of_table(table, folders)
 
 
 def settings_needed(session: MariaSession) -> Iterator[Need]:

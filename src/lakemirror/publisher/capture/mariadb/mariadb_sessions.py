@@ -6,22 +6,19 @@ name from `MYSQL_TCP_PORT`.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture import source_drivers
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.source_drivers import driver, shown
+from lakemirror.publisher.capture.source_drivers import address_of, driver
 
 _SESSION = ("SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES', wait_timeout = 86400, "
             "net_write_timeout = 3600, character_set_results = 'utf8mb4'")  # fmt: skip
-_TLS = {"ssl_ca": "ssl_ca", "ssl_cert": "ssl_cert", "ssl_key": "ssl_key"}
+_TLS = ("ssl_ca", "ssl_cert", "ssl_key")
 _INSTALL = 'Run `pip install "lakemirror[mariadb]"`.'
 _HINT = "Give mariadb://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE; %-encode what is special."
 
@@ -82,26 +79,9 @@ def opened(options: CaptureOptions) -> Iterator[MariaSession]:
 
 def connection_parameters(options: CaptureOptions) -> dict[str, Any]:
     """What the driver needs; `input-invalid` for a URL that cannot be read."""
-    try:
-        url = urlsplit(options.source)
-        port = url.port or int(os.environ.get("MYSQL_TCP_PORT") or 3306)
-    except ValueError as error:
-        raise LakemirrorError("input-invalid", shown(str(error), options), hint=_HINT) from None
-    given = dict(parse_qsl(url.query))
-    unknown = given.keys() - _TLS.keys()
-    if not url.hostname or not url.username or unknown:
-        what = f"unknown: {', '.join(sorted(unknown))}" if unknown else "the source names no host or no user"
-        raise LakemirrorError("input-invalid", shown(what, options), hint=_HINT)
-    password = options.password or unquote(url.password or "") or os.environ.get("MYSQL_PWD", "")
-    return {
-        "host": url.hostname,
-        "port": port,
-        "user": unquote(url.username),
-        "password": password,
-        "connect_timeout": 20,
-        "read_timeout": 3600,
-        **{name: given[name] for name in _TLS if name in given},
-    }
+    at = address_of(options, 3306, "MYSQL_PWD", _TLS, _HINT, port_variable="MYSQL_TCP_PORT")
+    patience = {"connect_timeout": 20, "read_timeout": 3600}
+    return {"host": at.host, "port": at.port, "user": at.user, "password": at.password, **patience, **at.driver}
 
 
 def failing(options: CaptureOptions) -> AbstractContextManager[None]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.column_types import table_type
-from lakemirror.landing_zone.delimited.values import BadValue, converted
-from lakemirror.publisher.capture.mariadb.binlog_values import inet_text
+from lakemirror.landing_zone.delimited.values import converted
+from lakemirror.publisher.capture.capture_options import CaptureOptions
+from lakemirror.publisher.capture.mariadb.binlog_values import inet_text, uuid_text
 from lakemirror.publisher.capture.mariadb.mariadb_sessions import quoted
-from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
+from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
 from lakemirror.publisher.capture.unkept_values import ZERO
-from lakemirror.publisher.capture.value_casts import cast, each
+from lakemirror.publisher.capture.value_casts import Conversion, cast, each, null_where, refuse, short_times
 
 CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "latin1": "cp1252",
           "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
@@ -36,6 +37,8 @@ _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum
 _BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
                "geometrycollection", "geomcollection"}  # fmt: skip
+_WIDTHS = {"uuid": 16, "inet6": 16, "inet4": 4}
+"""Types that are bytes in the log, and how many, and texts in a query."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def family(kind: CatalogType) -> str:
         return f"decimal({first},{second})"
     if kind.name in ("timestamp", "datetime", "time", "bit"):
         return f"{kind.name}({first or (kind.name == 'bit' and 1) or 0})"
-    if kind.name in ("uuid", "inet6", "inet4"):
+    if kind.name in _WIDTHS:
         return "binary"
     if kind.name in _GEOMETRIES:
         return "geometry"
@@ -76,78 +79,63 @@ def family(kind: CatalogType) -> str:
     return "blob" if kind.name in binary else "text" if kind.name in texts else kind.name
 
 
-def source_column(name: str, kind: CatalogType, options: ValueOptions, key: bool = False) -> SourceColumn:
+def source_column(name: str, kind: CatalogType, options: CaptureOptions, key: bool = False) -> SourceColumn:
     """The column of a change file that a column of the source becomes."""
-    arrow, load, convert, warning, refused = _rule(kind, options)
-    is_bytes = pa.types.is_binary(arrow) or kind.name in ("uuid", "inet6", "inet4")
+    rule = _rule(kind, options)
+    convert = rule.loaded or cast(rule.arrow_type)
+    is_bytes = pa.types.is_binary(rule.arrow_type) or kind.name in _WIDTHS
     from_event = (lambda values: convert(_decoded(values))) if is_bytes else convert
-    described = f"column {name} of type {kind.full}"
-    return SourceColumn(
-        name,
-        kind.full,
-        arrow,
-        key,
-        load.replace("{}", quoted(name)),
-        convert,
-        from_event,
-        f"{described} {warning}" if warning else "",
-        f"{described} {refused}" if refused else "",
-    )
+    return replace(rule, streamed=from_event).column(name, kind.full, quoted(name), key)
 
 
-def _rule(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, Conversion, str, str]:
-    """The Arrow type, the SQL of a load, the conversion of its text, a warning, why it is refused."""
-    first, _ = kind.numbers
-    text = pa.string()
+def _rule(kind: CatalogType, options: CaptureOptions) -> ColumnRule:
+    """How the type is loaded. The log has the same texts, and bytes as base64."""
     if "compressed" in kind.full.lower():
-        return text, "{}", cast(text), "", "is not captured, because compressed columns cannot be read from the log"
+        return ColumnRule(refused="is not captured, because compressed columns cannot be read from the log")
     if kind.charset and kind.charset not in CODECS:
         why = f"is not captured, because its character set {kind.charset} cannot be read from the log"
-        return text, "{}", cast(text), "", f"{why}; convert it to utf8mb4"
+        return ColumnRule(refused=f"{why}; convert it to utf8mb4")
     if kind.name in _SIGNED:
-        arrow = (_UNSIGNED if kind.is_unsigned else _SIGNED)[kind.name]
-        return arrow, "{}", cast(arrow), "", ""
+        return ColumnRule((_UNSIGNED if kind.is_unsigned else _SIGNED)[kind.name])
     if kind.name == "decimal":
         return _decimal(kind, options)
     if kind.name in ("float", "double"):
-        arrow = pa.float32() if kind.name == "float" else pa.float64()
-        return arrow, "CAST({} AS DOUBLE)", cast(arrow), "", ""
+        return ColumnRule(pa.float32() if kind.name == "float" else pa.float64(), "CAST({} AS DOUBLE)")
     if kind.name == "year":
-        return pa.int16(), "{}", cast(pa.int16()), "", ""
+        return ColumnRule(pa.int16())
     if kind.name == "bit":
-        return (pa.bool_() if first <= 1 else text), "CAST({} AS UNSIGNED)", _bits(first or 1), "", ""
+        length = kind.numbers[0] or 1
+        return ColumnRule(pa.bool_() if length == 1 else pa.string(), "CAST({} AS UNSIGNED)", _bits(length))
     if kind.name in ("date", "datetime", "timestamp"):
         zone = "UTC" if kind.name == "timestamp" else None
         arrow = pa.date32() if kind.name == "date" else pa.timestamp("us", zone)
-        return arrow, "{}", _dates(arrow, options.infinite_null), "", ""
+        return ColumnRule(arrow, loaded=_dates(arrow, options.infinite_null))
     if kind.name == "time":
-        return text, "{}", _times, "", ""
+        return ColumnRule(loaded=short_times)
     if kind.name in _TEXTS:
-        return text, "{}", cast(text), "", ""
-    if kind.name in ("uuid", "inet6", "inet4"):
-        width = 4 if kind.name == "inet4" else 16
-        load = f"CAST({{}} AS BINARY({width}))"
-        return text, load, each(_uuid_text if kind.name == "uuid" else inet_text), "", ""
+        return ColumnRule()
+    if kind.name in _WIDTHS:
+        load = f"CAST({{}} AS BINARY({_WIDTHS[kind.name]}))"
+        return ColumnRule(load=load, loaded=each(uuid_text if kind.name == "uuid" else inet_text))
     if kind.name == "vector" and not kind.is_mariadb:
         warning = "is published as its floats of four bytes, lowest byte first"
-        return pa.binary(), "CAST({} AS BINARY)", cast(pa.binary()), warning, ""
+        return ColumnRule(pa.binary(), "CAST({} AS BINARY)", warning=warning)
     if kind.name in _BYTES:
-        return pa.binary(), "{}", cast(pa.binary()), "", ""
+        return ColumnRule(pa.binary())
     if kind.name in _GEOMETRIES:
-        return pa.binary(), "{}", cast(pa.binary()), "is published as the database's bytes: SRID, then WKB", ""
-    why = "is not captured, because the log has it in a form of its own"
-    return text, "{}", cast(text), "", why
+        return ColumnRule(pa.binary(), warning="is published as the database's bytes: SRID, then WKB")
+    return ColumnRule(refused="is not captured, because the log has it in a form of its own")
 
 
-def _decimal(kind: CatalogType, options: ValueOptions) -> tuple[pa.DataType, str, Conversion, str, str]:
+def _decimal(kind: CatalogType, options: CaptureOptions) -> ColumnRule:
     precision, scale = kind.numbers
-    arrow = pa.decimal128(precision, scale) if precision <= 38 else options.numeric
+    arrow = pa.decimal128(precision, scale) if precision <= 38 else options.number_type
     if arrow is None:
         warning = "is published as text: a decimal holds 38 digits. --numeric decimal(38,9) chooses one"
-        return pa.string(), "{}", cast(pa.string()), warning, ""
+        return ColumnRule(warning=warning)
     named = table_type(arrow)
     assert named is not None
-    return arrow, "{}", lambda values: converted(values, named), "", ""
+    return ColumnRule(arrow, loaded=lambda values: converted(values, named))
 
 
 def _dates(kind: pa.DataType, zero_null: bool) -> Conversion:
@@ -156,20 +144,13 @@ def _dates(kind: pa.DataType, zero_null: bool) -> Conversion:
 
     def convert(values: pa.Array) -> pa.Array:
         zero = pc.match_substring_regex(values, r"^(0000-|\d{4}-00|\d{4}-\d\d-00)")
-        if pc.any(zero).as_py():
-            if not zero_null:
-                place = pc.index(zero, True).as_py()
-                raise BadValue(place, values[place].as_py(), ZERO)
-            values = pc.if_else(zero, pa.scalar(None, pa.string()), values)
+        if not zero_null:
+            refuse(values, zero, ZERO)
+        elif pc.any(zero).as_py():
+            values = null_where(values, zero)
         return converted(values, named).cast(kind)
 
     return convert
-
-
-def _times(values: pa.Array) -> pa.Array:
-    """Times without zeros at the end of their fraction."""
-    shorter = pc.replace_substring_regex(values, r"(\.\d*?)0+$", r"\1")
-    return pc.replace_substring_regex(shorter, r"\.$", "")
 
 
 def _bits(length: int) -> Conversion:
@@ -182,8 +163,3 @@ def _bits(length: int) -> Conversion:
 def _decoded(values: pa.Array) -> pa.Array:
     found = [None if value is None else base64.b64decode(value) for value in values.to_pylist()]
     return pa.array(found, pa.binary())
-
-
-def _uuid_text(raw: bytes) -> str:
-    digits = raw.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

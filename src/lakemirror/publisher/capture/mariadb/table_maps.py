@@ -7,7 +7,6 @@ Layouts: the replication protocol of MariaDB and MySQL. Rows are described by th
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -73,33 +72,56 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
+class _Bytes:
+    """Bytes that are read from the front."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._data)
+
+    def take(self, size: int) -> bytes:
+        """The next so many bytes."""
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self) -> int:
+        """The number that comes next, as `lenenc`."""
+        found, self._at = lenenc(self._data, self._at)
+        return found
+
+    def sized(self) -> bytes:
+        """The bytes that come behind their number."""
+        return self.take(self.number())
+
+
 def read_table_map(body: bytes, codec_of: Callable[[int], str | None], *, is_mariadb: bool) -> tuple[int, MappedTable]:
     """The number that rows name this table by, and the table. `codec_of`: the codec of a collation."""
-    number = int.from_bytes(body[:6], "little")
-    schema, at = _text(body, 8)
-    name, at = _text(body, at)
-    count, at = lenenc(body, at)
-    codes, at = list(body[at : at + count]), at + count
-    size, at = lenenc(body, at)
-    metas = list(_metas(codes, body[at : at + size]))
-    at += size + (count + 7) // 8
-    more = dict(_fields(body[at:]))
+    data = _Bytes(body)
+    number, _ = int.from_bytes(data.take(6), "little"), data.take(2)
+    schema, name = (data.take(data.take(1)[0] + 1)[:-1].decode("utf-8") for _ in range(2))  # with a zero behind each
+    codes = data.sized()
+    metas = list(_metas(codes, data.sized()))
+    data.take((len(codes) + 7) // 8)
+    more = {}
+    while data:
+        kind = data.take(1)[0]
+        more[kind] = data.sized()
     if 4 not in more:
         return number, MappedTable(schema, name, (), (), (), "binlog_row_metadata is not FULL")
     types = _types(metas, more, is_mariadb=is_mariadb)
     names = [text.decode("utf-8") for text in _texts(more[4])]
-    found = [column_reader(kind, codec_of(kind.collation)) for kind in types]
+    found = [column_reader(each, codec_of(each.collation)) for each in types]
     wrong = next((f"{names[i]} is of {types[i].name}" for i, reader in enumerate(found) if reader is None), "")
     readers = tuple(reader for reader in found if reader is not None)
-    columns = tuple(EventColumn(name, _RAW, kind.name) for name, kind in zip(names, types, strict=True))
+    columns = tuple(EventColumn(column, _RAW, each.name) for column, each in zip(names, types, strict=True))
     key = tuple(_numbers(more[8])) if 8 in more else tuple(_numbers(more[9])[::2]) if 9 in more else ()
     missing = f"column {wrong}, which cannot be read" if wrong else ""
     return number, MappedTable(schema, name, columns, readers, key, missing)
 
 
-def _types(
-    metas: list[tuple[int, tuple[int, int]]], more: Mapping[int, bytes], *, is_mariadb: bool
-) -> list[ColumnType]:
+def _types(metas: list[Meta], more: Mapping[int, bytes], *, is_mariadb: bool) -> list[ColumnType]:
     numeric = [i for i, (code, _) in enumerate(metas) if code in _NUMERIC]
     signs = more.get(1, b"")
     unsigned = {i for place, i in enumerate(numeric) if signs and signs[place // 8] & (0x80 >> place % 8)}
@@ -126,13 +148,12 @@ def _collations(places: list[int], more: Mapping[int, bytes], default: int, each
     return {column: others.get(place, first) for place, column in enumerate(places)}
 
 
-def _metas(codes: list[int], data: bytes) -> Iterator[Meta]:
+def _metas(codes: bytes, data: bytes) -> Iterator[Meta]:
     """Each column's real type and its two numbers."""
-    at = 0
+    rest = _Bytes(data)
     for code in codes:
-        size = _META_SIZES.get(code, 0)
-        part, at = data[at : at + size], at + size
-        first, second = part[0] if size else 0, part[1] if size > 1 else 0
+        part = rest.take(_META_SIZES.get(code, 0))
+        first, second = (*part, 0, 0)[:2]
         if code == VARCHAR or code == 141:
             yield code, (first | second << 8, 0)
         elif code == STRING and first in (ENUM, SET):
@@ -143,46 +164,22 @@ def _metas(codes: list[int], data: bytes) -> Iterator[Meta]:
             yield code, (first, second)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(data):
-        kind = data[at]
-        size, at = lenenc(data, at + 1)
-        yield kind, data[at : at + size]
-        at += size
-
-
 def _numbers(data: bytes) -> list[int]:
-    found, at = [], 0
-    while at < len(data):
-        number, at = lenenc(data, at)
-        found.append(number)
+    rest, found = _Bytes(data), []
+    while rest:
+        found.append(rest.number())
     return found
 
 
 def _texts(data: bytes) -> list[bytes]:
-    found, at = [], 0
-    while at < len(data):
-        size, at = lenenc(data, at)
-        found.append(data[at : at + size])
-        at += size
+    rest, found = _Bytes(data), []
+    while rest:
+        found.append(rest.sized())
     return found
 
 
 def _lists(data: bytes) -> list[tuple[bytes, ...]]:
-    found, at = [], 0
-    while at < len(data):
-        count, at = lenenc(data, at)
-        labels = []
-        for _ in range(count):
-            size, at = lenenc(data, at)
-            labels.append(data[at : at + size])
-            at += size
-        found.append(tuple(labels))
+    rest, found = _Bytes(data), []
+    while rest:
+        found.append(tuple(rest.sized() for _ in range(rest.number())))
     return found
-
-
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    """A name behind its length in one byte, with a zero behind it."""
-    size = struct.unpack_from("B", data, at)[0]
-    return data[at + 1 : at + 1 + size].decode("utf-8"), at + size + 2

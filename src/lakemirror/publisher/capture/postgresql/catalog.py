@@ -14,14 +14,13 @@ from lakemirror.errors import TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.types import UNSENT, TypeName, source_column
 from lakemirror.publisher.capture.source_form import SourceForm
-from lakemirror.publisher.capture.source_tables import SourceTable, ValueOptions, is_wanted, value_options
-from lakemirror.publisher.capture.table_folders import matches
+from lakemirror.publisher.capture.source_tables import SourceTable
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 _TABLES = """
-select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.relkind = 'p', c.relpersistence = 'u',
+select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.relpersistence = 'u',
        c.relreplident::text, greatest(c.reltuples, 0)::float8,
        (select array_agg(a.attname::text order by k.place)
         from pg_index i, unnest(i.indkey) with ordinality as k(number, place), pg_attribute a
@@ -80,11 +79,11 @@ order by a.attrelid, a.attnum
 
 
 def read_tables(connection: Connection[Any], options: CaptureOptions) -> tuple[SourceTable, ...]:
-    """The tables that the options name, in order of their names; `setting-invalid` for a type that is none."""
-    values, query = value_options(options), _TABLES.replace("{slot}", options.slot)
-    found = [row for row in connection.execute(query.encode()).fetchall() if is_wanted(row[1], row[2], row[3], options)]
+    """The tables that the options name, in order of their names."""
+    query = _TABLES.replace("{slot}", options.slot)
+    found = [row for row in connection.execute(query.encode()).fetchall() if options.names(*row[1:4])]
     columns = _read_columns(connection, [row[0] for row in found])
-    return tuple(_table(row, columns[row[0]], values, options) for row in found)
+    return tuple(_table(row, columns[row[0]], options) for row in found)
 
 
 def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mapping[int, list[tuple[Any, ...]]]:
@@ -95,10 +94,8 @@ def _read_columns(connection: Connection[Any], numbers: Sequence[int]) -> Mappin
     return columns
 
 
-def _table(
-    row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], values: ValueOptions, options: CaptureOptions
-) -> SourceTable:
-    number, schema, name, qualified, is_partitioned, is_unlogged, identity, rows, key, parts, named, denied = row
+def _table(row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], options: CaptureOptions) -> SourceTable:
+    number, schema, name, qualified, is_unlogged, identity, rows, key, parts, named, denied = row
     key = tuple(key or ())
     kept, left_out, numbers, defaults = [], [], {}, []
     for column, is_generated, *kind, place, has_default in columns:
@@ -107,74 +104,39 @@ def _table(
             left_out.append(column)
         else:
             defaults += [column] if has_default else []
-            kept.append(
-                source_column(column, replace(TypeName(*kind), sends_all=identity == "f"), values, column in key)
-            )
+            type_ = replace(TypeName(*kind), sends_all=identity == "f")
+            kept.append(source_column(column, type_, options, column in key))
     form = SourceForm(number, numbers, key, parts or {}, tuple(defaults), named or 0)
-    table = SourceTable(
-        schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out), form=form
-    )
-    inserts_only = matches(schema, name, qualified, options.insert_only)
-    problem = _problem(table, is_unlogged, identity, inserts_only) or _denied(table, denied)
+    table = SourceTable(schema, name, qualified, number, tuple(kept), key, int(rows), tuple(left_out), form=form)
+    inserts_only = options.takes_inserts_only(schema, name, qualified)
+    problem = _problem(table, is_unlogged, identity, inserts_only)
+    if problem is None and denied is not None:
+        problem = table.error("capture-not-ready", f"{table.title}: {denied[0]}", f"Run in the source: {denied[1]}")
     return replace(table, problem=problem)
 
 
 def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only: bool) -> TableError | None:
     """Why the table cannot be captured, with the statement that helps."""
-    named = f"{table.schema}.{table.name}"
+    named, alter = table.title, f"Run in the source: ALTER TABLE {table.qualified}"
     if is_unlogged:
-        return TableError(
-            "capture-not-ready",
-            f"{named} is an unlogged table: its changes are in no log",
-            hint=f"Run in the source: ALTER TABLE {table.qualified} SET LOGGED;",
-            table=named,
-        )
+        message = f"{named} is an unlogged table: its changes are in no log"
+        return table.error("capture-not-ready", message, f"{alter} SET LOGGED;")
     if not inserts_only and (not table.key or identity == "n"):
-        why = (
-            "no primary key"
-            if not table.key
-            else "REPLICA IDENTITY NOTHING, so updates do not say which row they change"
-        )
-        statement = "ADD PRIMARY KEY (…)" if not table.key else "REPLICA IDENTITY DEFAULT"
-        return TableError(
-            "capture-no-key",
-            f"{named} has {why}",
-            hint=f"Run in the source: ALTER TABLE {table.qualified} {statement}; or capture its inserts alone: "
-            f"--insert-only {named}",
-            table=named,
-        )
+        why, statement = "no primary key", "ADD PRIMARY KEY (…)"
+        if table.key:
+            why = "REPLICA IDENTITY NOTHING, so updates do not say which row they change"
+            statement = "REPLICA IDENTITY DEFAULT"
+        hint = f"{alter} {statement}; or capture its inserts alone: --insert-only {named}"
+        return table.error("capture-no-key", f"{named} has {why}", hint)
     if inserts_only and not table.key and identity != "f":
-        return TableError(
+        return table.error(
             "capture-not-ready",
             f"{named} has no key: while its inserts are captured, the source would refuse each update and delete of it",
-            hint=f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; then the first update or "
-            "delete stops the capture of this table alone.",
-            table=named,
+            f"{alter} REPLICA IDENTITY FULL; then the first update or delete stops the capture of this table alone.",
         )
-    refused = next((column for column in table.columns if column.refused), None)
-    if refused is not None:
-        leave_out = f"--exclude {named}"
-        hint = f"Leave the table out: {leave_out}; or change the column's type in the source."
-        if refused.refused.endswith(UNSENT):
-            hint = (
-                f"Run in the source: ALTER TABLE {table.qualified} REPLICA IDENTITY FULL; or leave it out: {leave_out}"
-            )
-        return TableError(
-            "capture-value",
-            f"{named}: {refused.refused}",
-            hint=hint,
-            table=named,
-            column=refused.name,
-        )
+    if (column := table.refused) is not None:
+        hint = f"Leave the table out: --exclude {named}; or change the column's type in the source."
+        if column.refused.endswith(UNSENT):
+            hint = f"{alter} REPLICA IDENTITY FULL; or leave it out: --exclude {named}"
+        return table.error("capture-value", f"{named}: {column.refused}", hint, column.name)
     return None
-
-
-def _denied(table: SourceTable, why: list[str] | None) -> TableError | None:
-    """Why the role may not capture the table, with the statement that helps."""
-    if why is None:
-        return None
-    named = f"{table.schema}.{table.name}"
-    return TableError("capture-not-ready", f"{named}: {why[0]}", hint=f"Run in the source: {why[1]}", table=named)
-
-
-__all__ = ["SourceTable", "read_tables"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, TableError
@@ -18,25 +19,51 @@ from lakemirror.publisher.capture.java_lines import LEAN_SOURCE
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
-from lakemirror.publisher.capture.source_interface import Step
+from lakemirror.publisher.capture.source_interface import Log, Step
 from lakemirror.publisher.capture.source_pulse import HEARTBEAT
 
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
 _SLOT_IS_FREE = 30.0  # seconds that a stream that failed has to give the slot back
-_LEFT_OUT: dict[tuple[str, str], TableError] = {}  # tables with changes that this process cannot hold
+_LEFT_OUT: dict[int, _TooLarge] = {}  # by the number of the table: what this process cannot hold
+# names are of their time, as Debezium has them
 _LARGEST = """
-with change as (
-    select length(data) as size, get_byte(data, 1)::bigint << 24 | get_byte(data, 2) << 16 | get_byte(data, 3) << 8
-        | get_byte(data, 4) as relation
-    from pg_logical_slot_peek_binary_changes(%s, null, null, 'proto_version', '1', 'publication_names', %s)
-    where chr(get_byte(data, 0)) in ('I', 'U', 'D'))
-select n.nspname, c.relname, change.size from change join pg_class c on c.oid = change.relation
-join pg_namespace n on n.oid = c.relnamespace order by change.size desc limit 1
+with message as (
+    select lsn - '0/0' as place, xid, data, chr(get_byte(data, 0)) as kind, length(data) as size,
+        case when chr(get_byte(data, 0)) in ('I', 'U', 'D', 'R') then get_byte(data, 1)::bigint << 24
+        | get_byte(data, 2) << 16 | get_byte(data, 3) << 8 | get_byte(data, 4) end as relation
+    from pg_logical_slot_peek_binary_changes(%s, null, null, 'proto_version', '1', 'publication_names', %s))
+select change.relation, change.size, ended.place::bigint,
+    array(select described.data from message described where described.kind = 'R')
+from message change join message ended on ended.xid = change.xid and ended.kind = 'C'
+left join unnest(%s::bigint[], %s::bigint[]) as known(relation, until) on known.relation = change.relation
+where change.kind in ('I', 'U', 'D') and ended.place > coalesce(known.until, 0)
+order by change.size desc limit 1
 """
 
 
-class ChangeLog:
+@dataclass(frozen=True)
+class _TooLarge:
+    """A change of a table that does not fit into the stream's memory. `names`: those that the table has in the log;
+    `until`: the slot gives it until it is confirmed up to here."""
+
+    names: frozenset[Table]
+    size: int
+    until: int
+
+    def error(self, table: Table) -> TableError:
+        """For the table under the name that it has now."""
+        name = ".".join(table)
+        return TableError(
+            "capture-value",
+            f"{name}: a change that takes {self.size >> 20:,} MiB in the log is too large for the stream's memory of "
+            f"{HEAP}",
+            hint=f"Make the value smaller or leave the table out, then load it again: --reload {name}.",
+            table=name,
+        )
+
+
+class ChangeLog(Log):
     """The log as one capture reads it. `connection`: psycopg's, with autocommit."""
 
     def __init__(self, connection: Any, slot: str) -> None:
@@ -120,14 +147,31 @@ class ChangeLog:
 
         TableError for one of `tables` that streams of this process leave out: it may have been loaded meanwhile.
         """
-        for table in _LEFT_OUT.keys() & set(tables):
-            raise _LEFT_OUT[table]
+        found = self.slot()
+        for number in [each for each in _LEFT_OUT if found is not None and _LEFT_OUT[each].until <= found.confirmed]:
+            del _LEFT_OUT[number]
+        if (shared := self._taken_name()) is not None:
+            raise _ambiguous(shared)
+        for table, number in tables.items():
+            if number in _LEFT_OUT:
+                raise _LEFT_OUT[number].error(table)
 
         def handle(groups: list[Group]) -> bool:
+            if (shared := self._taken_name()) is not None:
+                raise LakemirrorError("capture-source-failed", f"another table is {'.'.join(shared)} now")
             renamed = self._renamed(tables)
             return step(lambda handler: handler.handle(groups, renamed))
 
-        return DebeziumStream(self.properties(), handle, self._too_large)
+        return DebeziumStream(self.properties(), handle, lambda: self._too_large(tables))
+
+    def _taken_name(self) -> Table | None:
+        """A name of a table that is left out, which another table has by now."""
+        query = (
+            "select c.oid::int8, n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "join unnest(%s::text[], %s::text[]) as wanted(schema, name) on (schema, name) = (n.nspname, c.relname)"
+        )
+        names = {name for large in _LEFT_OUT.values() for name in large.names}
+        return _shared(self._all(query, *(list(each) for each in zip(*names, strict=True)))) if names else None
 
     def _renamed(self, tables: Mapping[Table, int]) -> list[Exchanged]:
         """The tables that have other names by now: Debezium gives later events of such a table its former name.
@@ -140,24 +184,23 @@ class ChangeLog:
         at = self.now() if changed else 0
         return [Exchanged(table, at, f"it is {'.'.join(name)} now (log {at})") for table, name in changed]
 
-    def _too_large(self) -> LakemirrorError | None:
+    def _too_large(self, tables: Mapping[Table, int]) -> LakemirrorError | None:
         """The error of the table that has the largest change; None where it is known already. Later streams of this
         process leave the table out, for the slot holds the change until it is confirmed."""
         end = time.monotonic() + _SLOT_IS_FREE
         while (found := self.slot()) is not None and found.active and time.monotonic() < end:
             time.sleep(0.2)
-        row = self._one(_LARGEST, self._slot, self._slot)
-        if row is None or tuple(row[:2]) in _LEFT_OUT:
+        known = [each.until for each in _LEFT_OUT.values()]
+        row = self._one(_LARGEST, self._slot, self._slot, list(_LEFT_OUT), known)
+        if row is None:
             return None
-        schema, table, size = row
-        name = f"{schema}.{table}"
-        error = _LEFT_OUT[schema, table] = TableError(
-            "capture-value",
-            f"{name}: a change that takes {size >> 20:,} MiB in the log is too large for the stream's memory of {HEAP}",
-            hint=f"Make the value smaller or leave the table out, then load it again: --reload {name}.",
-            table=name,
-        )
-        return error
+        number, size, until, described = row
+        named = [_described(each) for each in described]
+        names = frozenset(name[1:] for name in named if name[0] == number)
+        large = _LEFT_OUT[number] = _TooLarge(names, size, until)
+        if (shared := _shared(named)) is not None:
+            return _ambiguous(shared)
+        return large.error(next((table for table in tables if tables[table] == number), min(names)))
 
     def properties(self) -> dict[str, str]:
         """Debezium's properties. No table is left out that may be, or may have been, one of the publication: it takes
@@ -196,7 +239,8 @@ class ChangeLog:
             if given.get(name):
                 found[f"database.{name}"] = given[name]
         if _LEFT_OUT:
-            found["table.exclude.list"] = ",".join(_pattern(f"{schema}.{table}") for schema, table in _LEFT_OUT)
+            names = sorted({name for large in _LEFT_OUT.values() for name in large.names})
+            found["table.exclude.list"] = ",".join(_pattern(".".join(name)) for name in names)
         return {**found, **EVENT_PROPERTIES}
 
     def row_query(self, select: str, key: Mapping[str, Any]) -> str:
@@ -219,6 +263,29 @@ class ChangeLog:
 def _pattern(name: str) -> str:
     """A regular expression for the name, as an entry of a list with commas."""
     return re.escape(name).replace(",", r"\x2c").replace("\\ ", r"\x20")
+
+
+def _described(message: bytes) -> tuple[int, str, str]:
+    """The number, schema and name of a table in a message of the log that describes it."""
+    schema, name, _ = message[5:].split(b"\0", 2)
+    return int.from_bytes(message[1:5], "big"), schema.decode(), name.decode()
+
+
+def _shared(named: Iterable[tuple[int, str, str]]) -> Table | None:
+    """The first name, of numbered tables, that is one of a table that is left out, and not its own."""
+    for number, *name in named:
+        if any(tuple(name) in large.names for other, large in _LEFT_OUT.items() if other != number):
+            return name[0], name[1]
+    return None
+
+
+def _ambiguous(name: Table) -> LakemirrorError:
+    """Debezium gives changes of a table whose name is left out the name it had before, which may be a third one's."""
+    return LakemirrorError(
+        "capture-position-lost",
+        f"a table with a change that is too large to be read, and another, were both {'.'.join(name)}",
+        hint="Run `lakemirror capture drop DB --from URL`, then capture again with --reload all.",
+    )
 
 
 def _quoted(name: str) -> str:

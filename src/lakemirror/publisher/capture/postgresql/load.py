@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.loaded_rows import Publish, Stopped, Tell, converted, in_files
+from lakemirror.publisher.capture.loaded_rows import Publish, Stopped, Tell, publish_empty, publish_rows
 from lakemirror.publisher.capture.postgresql.source_sessions import failing, reading
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.sources.sql_types import quoted
@@ -55,12 +55,7 @@ class Loader:
         self._open.close()
 
     def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
-        """Publishes all rows of the table; returns their number. At least one file is published.
-
-        `publish` is called from several threads, each time with the rows of one file, and returns their number. `tell`
-        gets numbers of rows that were read. `Stopped`; `capture-value` with the row's key; `capture-source-failed`.
-        """
-        schema = pa.schema([(column.name, column.arrow_type) for column in table.columns])
+        """As `Source.load`. `publish` is called from several threads, each time with the rows of one file."""
 
         def read(query: str) -> int:
             connection = self._connection()
@@ -69,8 +64,7 @@ class Loader:
                     cursor.adbc_statement.set_options(**{_BATCH: str(BATCH_BYTES)})
                     cursor.execute(query)
                     found = cursor.fetch_record_batch()
-                rows = self._batches(table, schema, found, tell)
-                count = sum(publish(file) for file in in_files(rows, schema))
+                count = publish_rows(table, self._batches(found, tell), publish)
             self._idle.put(connection)
             return count
 
@@ -81,7 +75,7 @@ class Loader:
                 for call in calls:
                     call.cancel()
             count = sum(call.result() for call in calls)
-        return count or publish(schema.empty_table().to_reader())
+        return count or publish_empty(table, publish)
 
     def _queries(self, table: SourceTable) -> list[str]:
         """One query for each range of pages; none for a table that is younger than the snapshot.
@@ -98,7 +92,7 @@ class Loader:
         self._idle.put(connection)
         if not all(is_same for _, _, is_same, _ in parts):
             raise LakemirrorError(
-                "capture-source-failed", f"{table.schema}.{table.name} was truncated or rewritten as its load began"
+                "capture-source-failed", f"{table.title} was truncated or rewritten as its load began"
             )
         queries = []
         for name, pages, _, version in parts:
@@ -122,16 +116,13 @@ class Loader:
                     self._open.push(opened.pop_all())
             return connection
 
-    def _batches(
-        self, table: SourceTable, schema: pa.Schema, found: pa.RecordBatchReader, tell: Tell
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, found: pa.RecordBatchReader, tell: Tell) -> Iterator[pa.RecordBatch]:
         while not self._stopped():
             with failing(self._options):
                 try:
                     batch = found.read_next_batch()
                 except StopIteration:
                     return
-            arrays = converted(table, batch)
             tell(batch.num_rows)
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield batch
         raise Stopped

@@ -78,24 +78,18 @@ def read_slot(connection: Connection[Any], name: str) -> SlotReport | None:
     return None if row is None else SlotReport(name, *row)
 
 
-def view_slot(options: CaptureOptions, name: str) -> SlotView:
+def view_slot(connection: Connection[Any], name: str) -> SlotView:
     """The slot with this name, and the end of the log."""
-    with connected(options) as connection, failing(options):
-        found = read_slot(connection, name)
-        row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
+    found = read_slot(connection, name)
+    row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
     now = int(row[0]) if row else 0
     if found is None:
         return SlotView("gone", 0, now, False)
     return SlotView(found.wal_status, found.kept_back, now, found.active)
 
 
-def give_back(options: CaptureOptions) -> list[str]:
+def give_back(connection: Connection[Any], name: str) -> list[str]:
     """Drops the slot and the publication of a capture; returns what was dropped. `capture-taken` while it is read."""
-    with connected(options) as connection, failing(options):
-        return _drop(connection, options.slot)
-
-
-def _drop(connection: Connection[Any], name: str) -> list[str]:
     dropped = []
     found = read_slot(connection, name)
     if found is not None and found.active:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakemirror.publisher.capture.loaded_rows import Publish, Tell, converted
+from lakemirror.publisher.capture.capture_status import SlotView
+from lakemirror.publisher.capture.loaded_rows import Publish, Tell, only_row
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 from lakemirror.publisher.capture.postgresql.load import Loader
-from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport, Snapshot, exported_snapshot
+from lakemirror.publisher.capture.postgresql.slot import LOST, exported_snapshot, give_back, view_slot
+from lakemirror.publisher.capture.postgresql.source_check import needs_of
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing, reading
-from lakemirror.publisher.capture.source_block import SourceBlock, wait_until_free
-from lakemirror.publisher.capture.source_interface import Reached, position_lost
+from lakemirror.publisher.capture.source_interface import Reached, Source
+from lakemirror.publisher.capture.source_needs import Need
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.sources.sql_types import quoted
 
@@ -24,73 +25,76 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 
-class PostgresSource(SourceBlock):
-    """Used in a `with` block. `capture-source-failed` where the database does not answer."""
+class PostgresSource(Source):
+    """One database of PostgreSQL."""
 
     kind = "postgresql"
+    streams_by_java = True
     connection: Connection[Any]
     log: ChangeLog
     _loader: Loader | None = None
     _reader: Any = None
 
-    def __enter__(self) -> PostgresSource:
+    def _connect(self) -> None:
         self.connection = self._open.enter_context(connected(self._options))
         self.log = ChangeLog(self.connection, self._options.slot)
-        return self
 
     def asking(self) -> AbstractContextManager[None]:
         return failing(self._options)
 
     def tables(self) -> tuple[SourceTable, ...]:
-        """The tables that the options name, as they are now."""
         with failing(self._options):
             return read_tables(self.connection, self._options)
 
-    def begin(self, reached: Reached, stop: threading.Event) -> int:
-        """Where the main slot is confirmed; the slot is made where there is none.
+    def needs(self) -> list[Need]:
+        return needs_of(self.connection, self._options)
 
-        `capture-position-lost` where tables stream and the source has no longer what follows their position.
-        """
-        found, said = self._idle_slot(stop), reached.said
+    def view(self, slot: str, position: int) -> SlotView:
+        return view_slot(self.connection, slot)
+
+    def give_back(self) -> list[str]:
+        return give_back(self.connection, self._options.slot)
+
+    def _is_free(self) -> bool:
+        found = self.log.slot()
+        return found is None or not found.active
+
+    @property
+    def _taken(self) -> str:
+        return f"another capture reads the slot {self._options.slot!r} of this database"
+
+    def _lost(self, reached: Reached) -> str:
+        found = self.log.slot()
+        if found is None:
+            return "the slot is gone"
+        if found.wal_status == LOST or not self.log.has_publication():
+            return "the source has deleted its log"
+        if reached.said is not None and found.confirmed > max(reached.newest, reached.said["position"]):
+            return "another program has read the slot"
+        return "it is older than what was published, as after a restore" if reached.newest > self.log.now() else ""
+
+    def _start(self, reached: Reached) -> int:
+        """Where the main slot is confirmed; the slot is made where there is none that can be read."""
+        found = self.log.slot()
         if found is not None and found.wal_status != LOST and self.log.has_publication():
-            if reached.streaming and said is not None and found.confirmed > max(reached.newest, said["position"]):
-                raise position_lost("another program has read the slot", reached.streaming)
-            if reached.streaming and reached.newest > self.log.now():
-                raise position_lost("it is older than what was published, as after a restore", reached.streaming)
             return found.confirmed
-        if reached.streaming:
-            why = "the slot is gone" if found is None else "the source has deleted its log"
-            raise position_lost(why, reached.streaming)
         if found is not None:
             self.log.drop_slot()
         return self.log.make().confirmed
 
-    def _idle_slot(self, stop: threading.Event) -> SlotReport | None:
-        """The slot, once no other stream reads it. `capture-taken`."""
-
-        def is_free() -> bool:
-            found = self.log.slot()
-            return found is None or not found.active
-
-        wait_until_free(is_free, stop, f"another capture reads the slot {self._options.slot!r} of this database")
-        return self.log.slot()
-
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """A snapshot and its position, for loads within this block."""
+    def snapshot(self) -> Iterator[int]:
         with (
             exported_snapshot(self._options) as snapshot,
             Loader(self._options, snapshot.id, self._stopped) as self._loader,
         ):
-            yield snapshot
+            yield snapshot.position
 
     def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
-        """Publishes all rows of a table in the snapshot; returns their number. Errors: as of `Loader.load`."""
         assert self._loader is not None
         return self._loader.load(table, publish, tell)
 
     def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
-        """The row of a key as it is now, in the values of a load; None where there is none."""
         with self.asking():
             if self._reader is None:
                 self._reader = self._open.enter_context(reading(self._options))
@@ -99,7 +103,4 @@ class PostgresSource(SourceBlock):
             with self._reader.cursor() as cursor:
                 cursor.execute(query)
                 found = cursor.fetch_arrow_table().combine_chunks()
-        if not found.num_rows:
-            return None
-        values = converted(table, found.to_batches()[0])
-        return {column.name: each[0] for column, each in zip(table.columns, values, strict=True)}
+        return only_row(table, found.to_batches()[0]) if found.num_rows else None

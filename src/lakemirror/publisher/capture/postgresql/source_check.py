@@ -5,13 +5,12 @@ Only questions are asked; nothing is changed. A need that is only advice does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import read_tables
-from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
-from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.source_needs import Need, of_table, unnamed
 from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.table_folders import table_folders
 
@@ -50,15 +49,12 @@ order by 2
 """
 
 
-def check_source(options: CaptureOptions) -> list[Need]:
+def needs_of(connection: Connection[Any], options: CaptureOptions) -> list[Need]:
     """What is missing; empty where everything is there. First what concerns the whole source."""
-    with connected(options) as connection, failing(options):
-        found = list(_of_server(connection))
-        tables = read_tables(connection, options)
-        found += _of_role(connection, options)
-        if not tables:
-            found.append(Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others"))
-        found += _of_tables(connection, options, tables)
+    found = list(_of_server(connection))
+    tables = read_tables(connection, options)
+    found += _of_role(connection, options)
+    found += _of_tables(connection, options, tables)
     return list({need.statement: need for need in found}.values())  # one statement once
 
 
@@ -109,18 +105,15 @@ def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[N
         yield Need(f"the role {role} may not make a publication", f"GRANT CREATE ON DATABASE {database} TO {role};")
 
 
-def _of_tables(connection: Connection[Any], options: CaptureOptions, tables: Iterable[SourceTable]) -> Iterator[Need]:
-    tables = list(tables)
+def _of_tables(connection: Connection[Any], options: CaptureOptions, tables: Sequence[SourceTable]) -> Iterator[Need]:
+    yield from unnamed(tables, options, "SCHEMA")
     role, *_, sees_all_rows = _row(connection, _ROLE, options.slot)
     rights = {row[0]: row[1:] for row in connection.execute(_TABLES, (options.slot, [t.number for t in tables]))}
     folders = table_folders(tables, options)
     granted: set[str] = set()
     for table in tables:
-        named = f"{table.schema}.{table.name}"
-        folder = folders[(table.schema, table.name)]
-        for problem in (table.problem, folder if isinstance(folder, Exception) else None):
-            if problem is not None:
-                yield Need(problem.message, problem.hint.removeprefix("Run in the source: "), named)
+        named = table.title
+        yield from of_table(table, folders)
         if table.number not in rights:
             continue  # dropped this moment
         may_use, may_select, is_owner, owner, has_policies, schema, is_published = rights[table.number]
@@ -139,6 +132,3 @@ def _row(connection: Connection[Any], query: str, *values: Any) -> tuple[Any, ..
     found = connection.execute(query.encode(), values or None).fetchone()
     assert found is not None
     return tuple(found)
-
-
-__all__ = ["Need", "check_source"]

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql import array_texts
 from lakemirror.publisher.capture.postgresql import value_conversions as to
-from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn, ValueOptions
-from lakemirror.publisher.capture.value_casts import cast, each
+from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
+from lakemirror.publisher.capture.value_casts import each, short_times
 from lakemirror.publisher.sources.sql_types import precision_of, quoted
 
 SESSION = {"IntervalStyle": "iso_8601", "DateStyle": "ISO, YMD", "TimeZone": "UTC", "lc_monetary": "C",
@@ -58,90 +59,66 @@ class TypeName:
     sends_all: bool = False
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """`load`: SQL, `{}` is the column. `loaded`, `streamed`: conversions; None: the value as it arrives."""
-
-    arrow_type: pa.DataType
-    load: str = "{}"
-    loaded: Conversion | None = None
-    streamed: Conversion | None = None
-    warning: str = ""
-    refused: str = ""
-
-
-def source_column(name: str, kind: TypeName, options: ValueOptions, key: bool = False) -> SourceColumn:
+def source_column(name: str, kind: TypeName, options: CaptureOptions, key: bool = False) -> SourceColumn:
     """The column of a change file that a column of the source becomes."""
     rule = _array(kind) if kind.is_array else _single(kind, options)
-    column = quoted(name)
-    plain = cast(rule.arrow_type)
-    based = f"{column}::{kind.sql}" if kind.is_domain else column
-    return SourceColumn(
-        name,
-        kind.sql,
-        rule.arrow_type,
-        key,
-        rule.load.replace("{}", f"({based})" if kind.is_domain else based),
-        rule.loaded or plain,
-        rule.streamed or plain,
-        f"column {name} of type {kind.sql} {rule.warning}" if rule.warning else "",
-        f"column {name} of type {kind.sql} {rule.refused}" if rule.refused else "",
-    )
+    column = f"({quoted(name)}::{kind.sql})" if kind.is_domain else quoted(name)
+    return rule.column(name, kind.sql, column, key)
 
 
-def _single(kind: TypeName, options: ValueOptions) -> _Rule:
+def _single(kind: TypeName, options: CaptureOptions) -> ColumnRule:
     text = pa.string()
     infinite = options.infinite_null
     if kind.kind == "e":
-        return _Rule(text, "{}::text")
+        return ColumnRule(text, "{}::text")
     if kind.name == "numeric":
         return _numeric(kind.modifier, options)
     if kind.name == "bit":
         long = kind.modifier > _INLINE_BITS and not kind.sends_all
         streamed = each(to.bits(max(kind.modifier, 1)))
-        return _Rule(text, "{}::text", streamed=streamed, refused=UNSENT if long else "")
+        return ColumnRule(text, "{}::text", streamed=streamed, refused=UNSENT if long else "")
     if kind.name in ("timestamp", "timestamptz"):
         type_ = pa.timestamp("us", "UTC" if kind.name == "timestamptz" else None)
         streamed = to.instants(infinite) if kind.name == "timestamptz" else to.times(type_, infinite)
-        return _Rule(type_, loaded=to.times(type_, infinite), streamed=streamed)
+        return ColumnRule(type_, loaded=to.times(type_, infinite), streamed=streamed)
     if kind.name == "date":
-        return _Rule(pa.date32(), loaded=to.dates(infinite), streamed=to.dates(infinite))
-    return _RULES.get(kind.name) or _Rule(text, _OUTPUT, streamed=each(to.decoded))
+        return ColumnRule(pa.date32(), loaded=to.dates(infinite), streamed=to.dates(infinite))
+    return _RULES.get(kind.name) or ColumnRule(text, _OUTPUT, streamed=each(to.decoded))
 
 
-def _numeric(modifier: int, options: ValueOptions) -> _Rule:
+def _numeric(modifier: int, options: CaptureOptions) -> ColumnRule:
     precision, scale = precision_of(modifier)
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
     if 0 < precision <= 38:
         kind = pa.decimal128(precision, scale)
-    elif options.numeric is not None:
-        kind = options.numeric
+    elif options.number_type is not None:
+        kind = options.number_type
     else:
         warning = (
             "is published as text: a decimal holds 38 digits, and its type declares no fewer. "
             "--numeric decimal(38,9) chooses one"
         )
-        return _Rule(pa.string(), "{}::text", to.number_texts, to.number_texts, warning)
+        return ColumnRule(pa.string(), "{}::text", to.number_texts, to.number_texts, warning)
     convert = to.decimals(kind, options.infinite_null)
-    return _Rule(kind, "{}::text", convert, convert)
+    return ColumnRule(kind, "{}::text", convert, convert)
 
 
-def _array(kind: TypeName) -> _Rule:
+def _array(kind: TypeName) -> ColumnRule:
     """An array as JSON. Debezium gives arrays of several dimensions without their values."""
     element = array_texts.ENUM if kind.kind == "e" else array_texts.ELEMENTS.get(kind.name)
     several = f"(array_ndims({{}}) > 1)::text || '{array_texts.SEVERAL}'"
     warning = "is published as a JSON string"
     if element is None:
-        return _Rule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of this type")
+        return ColumnRule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of this type")
     if kind.dimensions > 1:
-        return _Rule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of several dimensions")
+        return ColumnRule(pa.string(), "to_json({})::text", refused=f"{_INCOMPLETE}: arrays of several dimensions")
     if not (element.marks_unsent or kind.sends_all) or (kind.is_domain and not kind.sends_all):
-        return _Rule(pa.string(), "to_json({})::text", refused=UNSENT)
+        return ColumnRule(pa.string(), "to_json({})::text", refused=UNSENT)
     given = "{}::text[]" if element.by_text else "{}"
     load = f"case when array_ndims({{}}) > 1 then {several} else to_json({given})::text end"
-    return _Rule(pa.string(), load, array_texts.checked, array_texts.of_event(element), warning)
+    return ColumnRule(pa.string(), load, array_texts.checked, array_texts.of_event(element), warning)
 
 
 _OUTPUT = "case when {} is distinct from null then format('%s', {}) end"
@@ -150,39 +127,39 @@ UNSENT = "is not captured, because an update that does not change a large value 
 """Why some types need REPLICA IDENTITY FULL: Debezium 3.6 has no mark for their values that were not sent."""
 _INLINE_BITS = 8000  # longer ones may be stored apart from their row
 _INCOMPLETE = "is not captured, because the stream gives it incompletely"
-_TEXT = _Rule(pa.string(), "{}::text")
-_RULES: dict[str, _Rule] = {
-    "int2": _Rule(pa.int16()),
-    "int4": _Rule(pa.int32()),
-    "int8": _Rule(pa.int64()),
-    "oid": _Rule(pa.int64(), "{}::int8"),
-    "float4": _Rule(pa.float32()),
-    "float8": _Rule(pa.float64()),
-    "bool": _Rule(pa.bool_()),
-    "bytea": _Rule(pa.binary(), streamed=each(base64.b64decode, pa.binary())),
-    "bpchar": _Rule(pa.string(), "{}::text", to.unpadded, to.unpadded),
-    "money": _Rule(pa.string(), "{}::numeric::text"),
-    "time": _Rule(pa.string(), "{}::text", streamed=to.clock_times),
-    "timetz": _Rule(
+_TEXT = ColumnRule(pa.string(), "{}::text")
+_RULES: dict[str, ColumnRule] = {
+    "int2": ColumnRule(pa.int16()),
+    "int4": ColumnRule(pa.int32()),
+    "int8": ColumnRule(pa.int64()),
+    "oid": ColumnRule(pa.int64(), "{}::int8"),
+    "float4": ColumnRule(pa.float32()),
+    "float8": ColumnRule(pa.float64()),
+    "bool": ColumnRule(pa.bool_()),
+    "bytea": ColumnRule(pa.binary(), streamed=each(base64.b64decode, pa.binary())),
+    "bpchar": ColumnRule(pa.string(), "{}::text", to.unpadded, to.unpadded),
+    "money": ColumnRule(pa.string(), "{}::numeric::text"),
+    "time": ColumnRule(pa.string(), "{}::text", streamed=to.clock_times),
+    "timetz": ColumnRule(
         pa.string(),
         "replace(({} at time zone 'UTC')::time::text, '24:00:00', '00:00:00') || 'Z'",
-        streamed=to.without_zeros,
+        streamed=short_times,
         warning="is published as its time in UTC",
     ),
-    "interval": _Rule(pa.string(), "{}::text", streamed=each(to.interval_text)),
-    "hstore": _Rule(pa.string(), "{}::text", streamed=each(to.hstore_text)),
-    "point": _Rule(pa.string(), "{}::text", streamed=each(to.point)),
-    "geometry": _Rule(pa.string(), "{}::text", streamed=each(to.spatial)),
-    "geography": _Rule(pa.string(), "{}::text", streamed=each(to.spatial)),
-    "varbit": _Rule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: without its length"),
-    **{name: _Rule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: as numbers") for name in (
+    "interval": ColumnRule(pa.string(), "{}::text", streamed=each(to.interval_text)),
+    "hstore": ColumnRule(pa.string(), "{}::text", streamed=each(to.hstore_text)),
+    "point": ColumnRule(pa.string(), "{}::text", streamed=each(to.point)),
+    "geometry": ColumnRule(pa.string(), "{}::text", streamed=each(to.spatial)),
+    "geography": ColumnRule(pa.string(), "{}::text", streamed=each(to.spatial)),
+    "varbit": ColumnRule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: without its length"),
+    **{name: ColumnRule(pa.string(), "{}::text", refused=f"{_INCOMPLETE}: as numbers") for name in (
         "vector", "halfvec", "sparsevec")},
     **dict.fromkeys(("text", "varchar", "char", "name", "citext", "uuid", "json", "jsonb", "xml"), _TEXT),
-    **{name: _Rule(pa.string(), _OUTPUT) for name in (
+    **{name: ColumnRule(pa.string(), _OUTPUT) for name in (
         "inet", "cidr", "macaddr", "macaddr8", "int4range", "int8range", "numrange", "tsrange", "tstzrange",
         "daterange", "tsvector", "ltree")},
-    **{name: _Rule(pa.string(), _OUTPUT, streamed=each(to.geometric)) for name in (
+    **{name: ColumnRule(pa.string(), _OUTPUT, streamed=each(to.geometric)) for name in (
         "line", "lseg", "box", "path", "polygon", "circle")},
 }  # fmt: skip
 
-__all__ = ["EVENT_PROPERTIES", "SESSION", "UNSENT", "SourceColumn", "TypeName", "ValueOptions", "source_column"]
+__all__ = ["EVENT_PROPERTIES", "SESSION", "UNSENT", "SourceColumn", "TypeName", "source_column"]

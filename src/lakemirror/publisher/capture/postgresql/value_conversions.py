@@ -20,7 +20,7 @@ from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.publisher.capture.postgresql.float_texts import double_text, rewritten
 from lakemirror.publisher.capture.unkept_values import INFINITE
-from lakemirror.publisher.capture.value_casts import cast
+from lakemirror.publisher.capture.value_casts import cast, null_where, refuse, short_times
 
 DAYS = (-719162, 2932896)
 """The first day of year 1 and the last day of year 9999, counted from 1970."""
@@ -43,11 +43,10 @@ def decimals(kind: pa.DataType, infinite_null: bool) -> Callable[[pa.Array], pa.
     def convert(values: pa.Array) -> pa.Array:
         texts = number_texts(values)
         special = pc.is_in(texts, pa.array(["NaN", "Infinity", "-Infinity"]))
-        if pc.any(special).as_py():
-            if not infinite_null:
-                place = special.index(True).as_py()
-                raise BadValue(place, texts[place].as_py(), "a decimal holds numbers alone")
-            texts = pc.if_else(special, pa.scalar(None, pa.string()), texts)
+        if not infinite_null:
+            refuse(texts, special, "a decimal holds numbers alone")
+        elif pc.any(special).as_py():
+            texts = null_where(texts, special)
         if kind.scale == 0:  # a negative scale comes with many digits behind the point
             texts = pc.replace_substring_regex(texts, r"\.0*$", "")
         return converted(texts, named)
@@ -95,15 +94,11 @@ def instants(infinite_null: bool) -> Callable[[pa.Array], pa.Array]:
     def convert(values: pa.Array) -> pa.Array:
         texts = cast(pa.string())(values)
         infinite = pc.ends_with(texts, "infinity")
-        if pc.any(infinite).as_py():
-            if not infinite_null:
-                place = infinite.index(True).as_py()
-                raise BadValue(place, texts[place].as_py(), INFINITE)
-            texts = pc.if_else(infinite, pa.scalar(None, pa.string()), texts)
-        far = pc.match_substring_regex(texts, "^[+-]")
-        if pc.any(far).as_py():
-            place = far.index(True).as_py()
-            raise BadValue(place, texts[place].as_py(), TOO_FAR)
+        if not infinite_null:
+            refuse(texts, infinite, INFINITE)
+        elif pc.any(infinite).as_py():
+            texts = null_where(texts, infinite)
+        refuse(texts, pc.match_substring_regex(texts, "^[+-]"), TOO_FAR)
         return converted(texts, "timestamp").cast(pa.timestamp("us", "UTC"))
 
     return convert
@@ -114,13 +109,7 @@ def clock_times(values: pa.Array) -> pa.Array:
     counts = values.cast(pa.int64())
     is_end = pc.equal(counts, _DAY)
     day = pc.if_else(is_end, pa.scalar(0, pa.int64()), counts).cast(pa.time64("us")).cast(pa.string())
-    return pc.if_else(is_end, pa.scalar("24:00:00"), without_zeros(day))
-
-
-def without_zeros(texts: pa.Array) -> pa.Array:
-    """Times without zeros at the end of their fraction."""
-    shorter = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z|)$", r"\1\2")
-    return pc.replace_substring_regex(shorter, r"\.(Z|)$", r"\1")
+    return pc.if_else(is_end, pa.scalar("24:00:00"), short_times(day))
 
 
 def interval_text(text: str) -> str:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from lakemirror.errors import TableError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.source_form import SourceForm
-from lakemirror.publisher.capture.source_tables import SourceTable, is_wanted, value_options
+from lakemirror.publisher.capture.source_tables import SourceTable
 from lakemirror.publisher.capture.sqlserver.log_positions import position_of
 from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, quoted, text
 from lakemirror.publisher.capture.sqlserver.sqlserver_types import TypeName, source_column
-from lakemirror.publisher.capture.table_folders import matches
 
 _TABLES = """
 SELECT s.name, t.name, t.object_id,
@@ -62,19 +61,6 @@ class Column:
     is_computed: bool
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A table as the catalog has it. `user`: who asks."""
-
-    schema: str
-    name: str
-    number: int
-    is_readable: bool
-    user: str
-    columns: tuple[Column, ...]
-    captured: Captured | None
-
-
 def has_change_tables(session: SqlServerSession) -> bool:
     """True if change data capture is on for the database."""
     return session.one("SELECT is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()") == ("1",)
@@ -92,18 +78,19 @@ def read_captured(session: SqlServerSession) -> Mapping[int, Captured]:
 
 
 def read_tables(session: SqlServerSession, options: CaptureOptions) -> tuple[SourceTable, ...]:
-    """The tables that the options name, in order of their names; `input-invalid` for a type that is none."""
-    value_options(options)
+    """The tables that the options name, in order of their names."""
     captured, columns, keys = read_captured(session), read_columns(session), defaultdict[int, list[str]](list)
     for number, name in session.all(_KEYS):
         keys[int(str(number))].append(str(name))
     found = []
     for schema, name, object_id, rows, readable, user in session.all(_TABLES):
-        place, names = int(str(object_id)), (str(schema), str(name))
-        if is_wanted(*names, _qualified(*names), options):
-            held = columns.get(place, ())
-            table = _Found(*names, place, readable == "1", str(user), held, captured.get(place))
-            found.append(_table(table, tuple(keys.get(place, ())), int(float(str(rows))), options))
+        place, named = int(str(object_id)), (str(schema), str(name), _qualified(str(schema), str(name)))
+        if options.names(*named):
+            held, key = captured.get(place), tuple(keys.get(place, ()))
+            given = SourceTable(*named, place, (), key, int(float(str(rows))))
+            table = _table(given, columns.get(place, ()), held)
+            problem = _unlogged(table, held, options) or _unkept(table, "" if readable == "1" else str(user))
+            found.append(replace(table, problem=problem))
     return tuple(found)
 
 
@@ -131,25 +118,16 @@ def _qualified(schema: str, name: str) -> str:
     return f"{quoted(schema)}.{quoted(name)}"
 
 
-def _table(found: _Found, key: tuple[str, ...], rows: int, options: CaptureOptions) -> SourceTable:
-    logged = set() if found.captured is None else set(found.captured.columns)
-    kept = [each for each in found.columns if each.name in logged and not each.is_computed]
+def _table(table: SourceTable, columns: tuple[Column, ...], held: Captured | None) -> SourceTable:
+    """The table with the columns that its change table has, and the form that they give it."""
+    logged = () if held is None else held.columns
+    kept = [each for each in columns if each.name in logged and not each.is_computed]
     numbers = {each.name: each.number for each in kept}
-    form = SourceForm(found.number, numbers, key, defaults=tuple(numbers))
-    qualified = _qualified(found.schema, found.name)
-    made = SourceTable(
-        found.schema,
-        found.name,
-        qualified,
-        found.number,
-        tuple(source_column(each.name, each.kind, each.name in key) for each in kept),
-        key,
-        rows=rows,
-        left_out=tuple(each.name for each in found.columns if each not in kept),
-        form=form,
-    )
     return replace(
-        made, problem=_problem(made, found, matches(found.schema, found.name, qualified, options.insert_only))
+        table,
+        columns=tuple(source_column(each.name, each.kind, each.name in table.key) for each in kept),
+        left_out=tuple(each.name for each in columns if each not in kept),
+        form=SourceForm(table.number, numbers, table.key, defaults=tuple(numbers)),
     )
 
 
@@ -162,31 +140,32 @@ def enabling(schema: str, name: str, instance: str = "") -> str:
     )
 
 
-def _problem(table: SourceTable, found: _Found, inserts_only: bool) -> TableError | None:
-    """Why the table cannot be captured, with the statement that helps."""
-    named, leave_out = f"{table.schema}.{table.name}", f"--exclude {table.schema}.{table.name}"
-
-    def error(code: str, why: str, hint: str, column: str | None = None) -> TableError:
-        return TableError(code, f"{named} {why}", hint=hint, table=named, column=column)
-
+def _unlogged(table: SourceTable, held: Captured | None, options: CaptureOptions) -> TableError | None:
+    """Why change tables do not tell which rows change, with the statement that helps. `held`: what they hold of it."""
     if not table.key:
         statement = f"ALTER TABLE {table.qualified} ADD PRIMARY KEY (…)"
-        inserts = "; inserts alone cannot be captured, as a load may hold what the change table has, too"
-        why = f"has no primary key{inserts if inserts_only else ''}"
-        return error("capture-no-key", why, f"Run in the source: {statement}; or leave it out: {leave_out}")
-    if found.captured is None:
-        return error(
-            "capture-not-ready", "has no change table", f"Run in the source: {enabling(table.schema, table.name)}"
-        )
-    if missing := [name for name in table.key if name not in found.captured.columns]:
-        statement = enabling(table.schema, table.name, f"{table.schema}_{table.name}_2")
+        why = "has no primary key"
+        if options.takes_inserts_only(*table.id, table.qualified):
+            why += "; inserts alone cannot be captured, as a load may hold what the change table has, too"
+        hint = f"Run in the source: {statement}; or leave it out: --exclude {table.title}"
+        return table.error("capture-no-key", f"{table.title} {why}", hint)
+    if held is None:
+        hint = f"Run in the source: {enabling(*table.id)}"
+        return table.error("capture-not-ready", f"{table.title} has no change table", hint)
+    if missing := [name for name in table.key if name not in held.columns]:
+        hint = f"Run in the source: {enabling(*table.id, f'{table.schema}_{table.name}_2')}"
         why = f"has a change table without its key column {missing[0]}"
-        return error("capture-not-ready", why, f"Run in the source: {statement}", missing[0])
-    if not found.is_readable:
-        grant = f"GRANT SELECT ON {table.qualified} TO {quoted(found.user)};"
-        return error("capture-not-ready", f"cannot be read by {found.user}", f"Run in the source: {grant}")
-    refused = next((column for column in table.columns if column.refused), None)
-    if refused is not None:
-        hint = f"Change the column's type, or leave it out of the change table (@captured_column_list); or {leave_out}"
-        return error("capture-value", f"cannot be kept: {refused.refused}", hint, refused.name)
+        return table.error("capture-not-ready", f"{table.title} {why}", hint, missing[0])
+    return None
+
+
+def _unkept(table: SourceTable, denied: str) -> TableError | None:
+    """Why the rows cannot be read or kept, with what helps. `denied`: who may not read them; empty: all may."""
+    if denied:
+        hint = f"Run in the source: GRANT SELECT ON {table.qualified} TO {quoted(denied)};"
+        return table.error("capture-not-ready", f"{table.title} cannot be read by {denied}", hint)
+    if (column := table.refused) is not None:
+        change = "Change the column's type, or leave it out of the change table (@captured_column_list)"
+        message = f"{table.title} cannot be kept: {column.refused}"
+        return table.error("capture-value", message, f"{change}; or --exclude {table.title}", column.name)
     return None

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.source_needs import Need
+from lakemirror.publisher.capture.source_needs import Need, of_table, unnamed
 from lakemirror.publisher.capture.sqlserver.sqlserver_catalog import (
     enabling,
     has_change_tables,
     read_columns,
     read_tables,
 )
-from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, opened, quoted
+from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, quoted
 from lakemirror.publisher.capture.table_folders import table_folders
 
 _RUNNING = "4"
@@ -26,31 +26,22 @@ _AGENT = "SELECT status FROM sys.dm_server_services WHERE servicename LIKE N'SQL
 _RETENTION = "SELECT retention FROM msdb.dbo.cdc_jobs WHERE database_id = DB_ID() AND job_type = N'cleanup'"
 
 
-def check_source(options: CaptureOptions) -> list[Need]:
-    """What is missing; empty where everything is there. First what concerns the whole database."""
-    with opened(options) as session:
-        return [*needs_of(session, options)]
-
-
 def needs_of(session: SqlServerSession, options: CaptureOptions) -> Iterator[Need]:
-    """The same, of an open session."""
+    """What is missing; first what concerns the whole database."""
     untried = "lakemirror was not tried against a SQL Server: its tests use events that Debezium's converters wrote"
     yield Need(untried, "-- compare the tables with the source before you rely on them", is_advice=True)
     yield from settings_needed(session)
     tables = read_tables(session, options)
-    if not tables:
-        yield Need(f"no table is named by {', '.join(options.tables)}", "--tables 'SCHEMA.*' names others")
+    yield from unnamed(tables, options, "SCHEMA")
     folders, columns = table_folders(tables, options), read_columns(session)
     for table in tables:
-        named, folder = f"{table.schema}.{table.name}", folders[(table.schema, table.name)]
-        for problem in (table.problem, folder if isinstance(folder, TableError) else None):
-            if problem is not None:
-                yield Need(problem.message, (problem.hint or "").removeprefix("Run in the source: "), named)
+        yield from of_table(table, folders)
         computed = {each.name for each in columns.get(table.number, ()) if each.is_computed}
         late = [name for name in table.left_out if name not in computed]
         if late and table.problem is None:
             instance = enabling(table.schema, table.name, f"{table.schema}_{table.name}_2")
-            yield Need(f"{named}: its change table has no column {', '.join(late)}", instance, named, is_advice=True)
+            what = f"{table.title}: its change table has no column {', '.join(late)}"
+            yield Need(what, instance, table.title, is_advice=True)
 
 
 def settings_needed(session: SqlServerSession) -> Iterator[Need]:

@@ -5,35 +5,20 @@ A password comes from the URL, from `--password-file`, or from the variable `SQL
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture import source_drivers
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.debezium import java_class
-from lakemirror.publisher.capture.source_drivers import shown
+from lakemirror.publisher.capture.source_drivers import Address
 
 _DRIVER = ("encrypt", "trustServerCertificate", "hostNameInCertificate", "trustStore", "applicationIntent")
 _HINT = "Give sqlserver://USER@HOST/DATABASE; %-encode what is special."
 Row = tuple["str | None", ...]
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a database is. `driver`: properties of Microsoft's driver."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str = field(repr=False)
-    driver: dict[str, str] = field(default_factory=dict)
 
 
 class SqlServerSession(Protocol):
@@ -94,20 +79,10 @@ def opened(options: CaptureOptions) -> Iterator[SqlServerSession]:
 
 def address_of(options: CaptureOptions) -> Address:
     """Where the source is; `input-invalid` for a URL that cannot be read."""
-    try:
-        url = urlsplit(options.source)
-        port = url.port or 1433
-    except ValueError as error:
-        raise LakemirrorError("input-invalid", shown(str(error), options), hint=_HINT) from None
-    given, database = dict(parse_qsl(url.query)), unquote(url.path.strip("/"))
-    unknown = given.keys() - set(_DRIVER)
-    if not url.hostname or not url.username or not database or unknown:
-        what = f"unknown: {', '.join(sorted(unknown))}" if unknown else "the source names no host, user or database"
-        raise LakemirrorError("input-invalid", shown(what, options), hint=_HINT)
-    if any(mark in url.hostname + database for mark in ";{}"):
+    at = source_drivers.address_of(options, 1433, "SQLCMDPASSWORD", _DRIVER, _HINT, needs_database=True)
+    if any(mark in at.host + at.database for mark in ";{}"):
         raise LakemirrorError("input-invalid", "a host or a database has ;, { or } in its name", hint=_HINT)
-    password = options.password or unquote(url.password or "") or os.environ.get("SQLCMDPASSWORD", "")
-    return Address(url.hostname, port, database, unquote(url.username), password, given)
+    return at
 
 
 def failing(options: CaptureOptions) -> AbstractContextManager[None]:

@@ -7,9 +7,8 @@ that harmless, so tables without a key are refused, and no cut is made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -17,37 +16,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_status import SlotView
 from lakemirror.publisher.capture.debezium import DebeziumStream, Group, KnownColumns
 from lakemirror.publisher.capture.envelope import TableEvents
 from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stopped, Tell
 from lakemirror.publisher.capture.pending_changes import Table
-from lakemirror.publisher.capture.source_block import SourceBlock, require_ready, wait_until_free
-from lakemirror.publisher.capture.source_interface import Reached, Step, position_lost
+from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Step
+from lakemirror.publisher.capture.source_needs import Need
 from lakemirror.publisher.capture.source_tables import SourceTable, followed
 from lakemirror.publisher.capture.sqlserver.change_tables import ChangeTableStream, loading, read_rows
 from lakemirror.publisher.capture.sqlserver.log_positions import position_of
 from lakemirror.publisher.capture.sqlserver.sqlserver_catalog import read_captured, read_tables, types_of
-from lakemirror.publisher.capture.sqlserver.sqlserver_check import settings_needed
+from lakemirror.publisher.capture.sqlserver.sqlserver_check import needs_of, settings_needed
 from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, failing, opened, quoted
-from lakemirror.publisher.capture.unkept_values import value_error
+from lakemirror.publisher.capture.unkept_values import kept
 
 _NOW = "SELECT CONVERT(varchar(22), MAX(start_lsn), 2) FROM cdc.lsn_time_mapping WHERE tran_id <> 0x00"
 _LOCK = ("DECLARE @got int; EXEC @got = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', "
          "@LockOwner = 'Session', @LockTimeout = 0; SELECT @got")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class LogSnapshot:
-    """Everything that was committed up to this position is in a load that begins now."""
-
-    position: int
-
-
-class ChangeLog:
-    """The change tables as one capture reads them."""
+class ChangeTables(Log):
+    """The change tables as one capture reads them; the database's own people make them."""
 
     def __init__(self, session: SqlServerSession, options: CaptureOptions) -> None:
         self._session, self._options = session, options
@@ -57,7 +48,7 @@ class ChangeLog:
         captured = read_captured(self._session)
         reached = max(int((said or {}).get("position") or 0), self.oldest())
         return {
-            (table.schema, table.name)
+            table.id
             for table in followed(read_tables(self._session, self._options), said)
             if table.number in captured and (said is None or captured[table.number].oldest <= reached)
         }
@@ -66,17 +57,10 @@ class ChangeLog:
         """The position from which on change tables hold changes; 0 where there is none."""
         return min((each.oldest for each in read_captured(self._session).values()), default=0)
 
-    def publish(self, tables: Sequence[Table]) -> None:
-        """The change tables are made by the database's own people."""
-
     def now(self) -> int:
         """The position behind everything that the change tables have; at least where they begin."""
         row = self._session.one(_NOW)
         return max(0 if row is None or row[0] is None else position_of(row[0]), self.oldest())
-
-    def mark(self) -> int:
-        """Nothing is written: the stream reaches the end of the log by itself."""
-        return self.now()
 
     def types(self, schema: str, table: str) -> Mapping[str, tuple[str, bool, str]]:
         return types_of(self._session, schema, table)
@@ -85,64 +69,61 @@ class ChangeLog:
         return ChangeTableStream(self._options, start, list(tables), step)
 
 
-class SqlServerSource(SourceBlock):
-    """Used in a `with` block. `capture-source-failed` where the server does not answer."""
+class SqlServerSource(Source):
+    """One database of SQL Server."""
 
     kind = "sqlserver"
-    log: ChangeLog
+    log: ChangeTables
+    has_cuts = False
+    streams_by_java = asks_by_java = True
     _session: SqlServerSession
 
-    def __enter__(self) -> SqlServerSource:
+    def _connect(self) -> None:
         self._session = self._open.enter_context(opened(self._options))
-        self.log = ChangeLog(self._session, self._options)
-        return self
+        self.log = ChangeTables(self._session, self._options)
 
     def asking(self) -> AbstractContextManager[None]:
         return failing(self._options)
 
     def tables(self) -> tuple[SourceTable, ...]:
-        """The tables that the options name, as they are now."""
         return read_tables(self._session, self._options)
 
-    def begin(self, reached: Reached, stop: threading.Event) -> int:
-        """Where the stream begins: behind what the landing zone has, or at the end of the log.
+    def needs(self) -> list[Need]:
+        return list(needs_of(self._session, self._options))
 
-        `capture-not-ready` with a setting that must be another one; `capture-taken`; `capture-position-lost` where
-        tables stream and the change tables have no longer what follows their position.
-        """
-        self._take_lock(stop)
-        require_ready(settings_needed(self._session))
-        if not reached.streaming:
-            return self.log.now()
+    def view(self, slot: str, position: int) -> SlotView:
+        """What the change tables still have behind a position. They keep nothing back for a reader."""
+        row = self._session.one("SELECT APPLOCK_TEST('public', ?, 'Exclusive', 'Session')", self._lock)
+        status = "lost" if position < self.log.oldest() else "reserved"
+        return SlotView(status, 0, self.log.now(), row is not None and row[0] == "0")
+
+    def _settings_needed(self) -> Iterator[Need]:
+        return settings_needed(self._session)
+
+    def _lost(self, reached: Reached) -> str:
         if reached.start < self.log.oldest():
-            raise position_lost(
-                "the source has deleted older changes, or made its change tables again", reached.streaming
-            )
-        if max(reached.start, reached.newest) > self.log.now():
-            raise position_lost("it is older than what was published, as after a restore", reached.streaming)
-        return reached.start
+            return "the source has deleted older changes, or made its change tables again"
+        is_older = max(reached.start, reached.newest) > self.log.now()
+        return "it is older than what was published, as after a restore" if is_older else ""
 
-    def _take_lock(self, stop: threading.Event) -> None:
-        """The lock that one capture of this name holds as long as its session is open. `capture-taken`."""
+    @property
+    def _lock(self) -> str:
+        """The name of the lock that one capture of this name holds as long as its session is open."""
+        return f"lakemirror/{self._options.slot}"
 
-        def is_ours() -> bool:
-            row = self._session.one(_LOCK, lock_name(self._options))
-            return row is not None and row[0] is not None and int(row[0]) >= 0
-
-        wait_until_free(is_ours, stop, f"another capture {self._options.name!r} reads this database")
+    def _is_free(self) -> bool:
+        """True if the lock is ours now."""
+        row = self._session.one(_LOCK, self._lock)
+        return row is not None and row[0] is not None and int(row[0]) >= 0
 
     @contextmanager
-    def snapshot(self) -> Iterator[LogSnapshot]:
+    def snapshot(self) -> Iterator[int]:
         """A position; each load within this block reads a snapshot of its own, which begins behind it."""
-        yield LogSnapshot(self.log.now())
+        yield self.log.now()
 
     def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
-        """Publishes all rows of a table in a snapshot; returns their number. At least one file is published.
-
-        `Stopped`; `capture-value` with the row's key; `capture-source-failed`.
-        """
         load = Load(table, publish, tell, self._stopped)
-        run = DebeziumStream(loading(self._options, (table.schema, table.name)), load.take)
+        run = DebeziumStream(loading(self._options, table.id), load.take)
         ended = threading.Event()
         watch = threading.Thread(target=load.end, args=(run, ended), name="capture-load-end", daemon=True)
         watch.start()
@@ -160,7 +141,7 @@ class SqlServerSource(SourceBlock):
         """
         if not all(isinstance(value, (int, str, Decimal)) for value in key.values()):
             why = "a row has a new key and values that were not sent, and its key has no exact text"
-            raise TableError("capture-schema-changed", f"{table.schema}.{table.name}: {why}")
+            raise TableError("capture-schema-changed", f"{table.title}: {why}")
         columns = [column for column in table.columns if column.type_name.endswith("(max)")]
         given = ", ".join(column.load_expression for column in columns)
         where = " AND ".join(f"{quoted(name)} = ?" for name in key)
@@ -176,7 +157,6 @@ class Load:
 
     def __init__(self, table: SourceTable, publish: Publish, tell: Tell, stopped: Callable[[], bool]) -> None:
         self._table, self._publish, self._tell, self._stopped = table, publish, tell, stopped
-        self._schema = pa.schema([(column.name, column.arrow_type) for column in table.columns])
         self._columns = KnownColumns()
         self._pending: list[pa.RecordBatch] = []
         self._count = 0
@@ -213,29 +193,15 @@ class Load:
 
     def _write(self) -> None:
         rows = sum(batch.num_rows for batch in self._pending)
-        self._publish(pa.RecordBatchReader.from_batches(self._schema, self._pending))
+        self._publish(pa.RecordBatchReader.from_batches(self._table.arrow_schema, self._pending))
         self._count, self._pending = self._count + rows, []
 
     def _converted(self, events: TableEvents) -> pa.RecordBatch:
-        after, arrays = events.rows["after"].combine_chunks(), []
-        for column in self._table.columns:
-            try:
-                arrays.append(column.from_event(pc.struct_field(after, column.name)))
-            except BadValue as bad:
-                key = ", ".join(str(after[bad.place].as_py()[name]) for name in self._table.key)
-                raise value_error(f"{self._table.schema}.{self._table.name}", column, key, bad) from bad
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        table, after = self._table, events.rows["after"].combine_chunks()
 
+        def key_of(place: int) -> list[Any]:
+            return [after[place].as_py()[name] for name in table.key]
 
-def lock_name(options: CaptureOptions) -> str:
-    """The name of the lock that one capture of this name holds."""
-    return f"lakemirror/{options.slot}"
-
-
-def view_change_tables(options: CaptureOptions, position: int) -> SlotView:
-    """What the change tables still have behind a position. They keep nothing back for a reader."""
-    with opened(options) as session:
-        log = ChangeLog(session, options)
-        now, oldest = log.now(), log.oldest()
-        row = session.one("SELECT APPLOCK_TEST('public', ?, 'Exclusive', 'Session')", lock_name(options))
-    return SlotView("lost" if position < oldest else "reserved", 0, now, row is not None and row[0] == "0")
+        pairs = [(column, pc.struct_field(after, column.name)) for column in table.columns]
+        arrays = [kept(table.title, column, column.from_event, values, key_of) for column, values in pairs]
+        return pa.RecordBatch.from_arrays(arrays, schema=table.arrow_schema)

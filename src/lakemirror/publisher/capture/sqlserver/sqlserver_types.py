@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
-from lakemirror.publisher.capture.source_tables import Conversion, SourceColumn
+from lakemirror.publisher.capture.source_tables import ColumnRule, SourceColumn
 from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import quoted
-from lakemirror.publisher.capture.value_casts import cast, each
+from lakemirror.publisher.capture.value_casts import Conversion, cast, each, refuse
 
 EVENT_PROPERTIES: Mapping[str, str] = {
     "decimal.handling.mode": "string",
@@ -74,16 +74,14 @@ class _Rule:
 def source_column(name: str, kind: TypeName, key: bool = False) -> SourceColumn:
     """The column of a change file that a column of the source becomes."""
     rule = _rule(kind)
-    described = f"column {name} of type {kind.full}"
     if rule is None:
-        why = _REFUSED.get(kind.name, "it is not known")
-        return SourceColumn(name, kind.full, pa.string(), key, "", cast(pa.string()), cast(pa.string()),
-                            refused=f"{described} is not captured: {why}")  # fmt: skip
-    binary = pa.types.is_binary(rule.arrow_type)
-    load = f"CONVERT(varchar(max), {quoted(name)}, 2)" if binary else quoted(name)
-    loaded = each(bytes.fromhex, pa.binary()) if binary else cast(pa.string())
-    warning = f"{described} {rule.warning}" if rule.warning else ""
-    return SourceColumn(name, kind.full, rule.arrow_type, key, load, loaded, _strict(rule), warning)
+        found = ColumnRule(refused=f"is not captured: {_REFUSED.get(kind.name, 'it is not known')}")
+    elif pa.types.is_binary(rule.arrow_type):
+        loaded = each(bytes.fromhex, pa.binary())
+        found = ColumnRule(rule.arrow_type, "CONVERT(varchar(max), {}, 2)", loaded, _strict(rule), rule.warning)
+    else:
+        found = ColumnRule(rule.arrow_type, "{}", cast(pa.string()), _strict(rule), rule.warning)
+    return found.column(name, kind.full, quoted(name), key)
 
 
 def _rule(kind: TypeName) -> _Rule | None:
@@ -141,22 +139,16 @@ def _temporal(kind: TypeName) -> _Rule | None:
 
 def _local(values: pa.Array) -> pa.Array:
     """Dates and times without the zone that Debezium adds."""
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
+    refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return pc.replace_substring_regex(values, "Z$", "")
 
 
 def _offsets(values: pa.Array) -> pa.Array:
     """Times with their offset. Debezium gives those before 1970 that have a fraction a second too late."""
     early = pc.and_(pc.less(values, "1970-01-02"), pc.invert(pc.match_substring_regex(values, _WHOLE)))
-    _refuse(values, early, "fractions of a second before 1970 are not given exactly")
-    _refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
+    refuse(values, early, "fractions of a second before 1970 are not given exactly")
+    refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return values
-
-
-def _refuse(values: pa.Array, wrong: pa.Array, why: str) -> None:
-    if pc.any(wrong).as_py():
-        place = pc.index(wrong, True).as_py()
-        raise BadValue(place, values[place].as_py(), why)
 
 
 def _strict(rule: _Rule) -> Conversion:

@@ -9,26 +9,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.publisher import change_writer
 from lakemirror.publisher.capture import envelope
 from lakemirror.publisher.capture.capture_position import FOOTER
+from lakemirror.publisher.capture.captured_files import CapturedFiles
 from lakemirror.publisher.capture.change_folding import UNSENT, TableShape, fold_events
 from lakemirror.publisher.capture.envelope import read_events
 from lakemirror.publisher.capture.topics.avro_messages import MAGIC, AvroMessages, BrokenMessage
 from lakemirror.publisher.capture.topics.connect_values import TopicColumn, columns_of, key_columns
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.sequence import Sequence as Numbers
-from lakemirror.publisher.unchanged import with_unchanged
 
 SOURCE = "kafka"
+_TAKEN = "another capture or publisher publishes to this table"
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
 _UNAVAILABLE = "__debezium_unavailable_value"
 _MARKED = {
@@ -59,11 +56,15 @@ class TopicTable:
         table."""
         parts = topic.split(".")
         self.topic, self.name = topic, name
-        self._table: LandingTable = landing.table(parts[-1], schema=parts[-2] if len(parts) > 2 else None)
+        table = landing.table(parts[-1], schema=parts[-2] if len(parts) > 2 else None)
         self._landing, self._avro = landing, avro
         self._columns: dict[bytes, tuple[TopicColumn, ...]] = {}
         self._key: tuple[str, ...] | None = None
-        self._number, self.offsets = self._read()
+        self._files, self.offsets = self._read(table)
+
+    @property
+    def _table(self) -> LandingTable:
+        return self._files.table
 
     def publish(self, messages: Sequence[Message]) -> int:
         """Publishes what is new of these messages, in their order; returns the number of files. An error of a message
@@ -88,7 +89,7 @@ class TopicTable:
 
     def again(self) -> None:
         """Reads how far the table is: what was being published may be there."""
-        self._number, self.offsets = self._read()
+        self._files, self.offsets = self._read(self._table)
 
     def _split(self, message: Message) -> tuple[bytes, bytes] | None:
         """The schema and the envelope of a message, as JSON; None for a tombstone: the delete before it counts.
@@ -160,7 +161,7 @@ class TopicTable:
         ops = events["op"].combine_chunks()
         for place in pc.indices_nonzero(pc.equal(ops, envelope.TRUNCATE)).to_pylist():
             # only what is behind the last truncate counts; the folder begins again with a file without rows
-            self._begin_again(columns, self._footer(first, messages[: place + 1]))
+            self._publish(self._files.begin_again(columns), self._footer(first, messages[: place + 1]))
             files, begun = files + 1, place + 1
         rest = events.slice(begun)
         if rest.num_rows:
@@ -172,12 +173,7 @@ class TopicTable:
                     "a row has a new key, and values that the database did not send",
                     "Set REPLICA IDENTITY FULL for the table, or Debezium's ReselectColumnsPostProcessor.",
                 )
-            marker, name = change_writer.MARKER_COLUMN, str(self._table.name)
-            marked = change_writer.with_given_markers(self._table.take(folded.rows, marker), marker, name)
-            if folded.unchanged is not None:
-                names = [column.name for column in columns]
-                marked = with_unchanged(marked, folded.unchanged, names, self._key, name)
-            self._publish(marked, self._footer(first, messages))
+            self._publish(self._files.rows(folded, shape), self._footer(first, messages))
             files += 1
         return files
 
@@ -209,14 +205,8 @@ class TopicTable:
                 message, "its key is no JSON", "Use the same converter for keys as for values."
             ) from error
         named = self._table.name
-        self._table = self._landing.table(named.table, keys=keys or None, schema=named.schema or None)
+        self._files.table = self._landing.table(named.table, keys=keys or None, schema=named.schema or None)
         return keys
-
-    def _begin_again(self, columns: Sequence[TopicColumn], footer: Mapping[str, str]) -> None:
-        empty = pa.table({column.name: pa.array([], column.arrow_type) for column in columns})
-        self._table.recreate_first()
-        self._number = 0
-        self._publish(self._table.take(empty), footer)
 
     def _footer(self, first: Mapping[int, int], messages: Sequence[Message]) -> dict[str, str]:
         """The footer of a file that ends behind these messages: the next offset of each partition."""
@@ -234,34 +224,19 @@ class TopicTable:
         return {FOOTER: json.dumps(content)}
 
     def _publish(self, rows: pa.RecordBatchReader, footer: Mapping[str, str]) -> None:
-        try:
-            published = self._table.publish(rows, self._number + 1, empty=True, footer=footer)
-        except LakemirrorError as error:
-            if error.code == "publish-conflict" and self._table.place.is_there():
-                raise self._taken() from error
-            raise
-        assert published is not None
-        self._number = published.number
+        self._files.publish(rows, footer, _TAKEN)
         self.offsets = {int(part): offset for part, offset in json.loads(footer[FOOTER])["last"].items()}
 
-    def _read(self) -> tuple[int, dict[int, int]]:
-        """The number of the newest file, and the next offset of each partition."""
-        place = self._table.place
-        numbers = Numbers(place)
-        number = numbers.newest()
-        name = numbers.find(number) if number else None
-        if name is None:
-            return number, {}
-        with self._table.storage(), place.open(name) as file:
-            found = (pq.read_metadata(file).metadata or {}).get(FOOTER.encode())
-        said: dict[str, Any] = json.loads(found) if found else {}
+    def _read(self, table: LandingTable) -> tuple[CapturedFiles, dict[int, int]]:
+        """The table's files, and the next offset of each partition."""
+        with table.storage():
+            files = CapturedFiles(table)
+        if files.footer == {}:
+            return files, {}
+        said = files.footer or {}
         if (said.get("source"), said.get("name"), said.get("topic")) != (SOURCE, self.name, self.topic):
-            raise self._taken()
-        return number, {int(part): int(offset) for part, offset in said["last"].items()}
-
-    def _taken(self) -> LakemirrorError:
-        message = f"{self._table.name}: another capture or publisher publishes to this table"
-        return LakemirrorError("capture-taken", message, table=str(self._table.name))
+            raise files.taken(_TAKEN)
+        return files, {int(part): int(offset) for part, offset in said["last"].items()}
 
     def _broken(self, message: Message, error: BrokenMessage) -> TableError:
         hint = "Use Confluent's Avro converter, and the registry that it writes to: --registry URL."
