@@ -353,7 +353,7 @@ def test_a_copy_has_credentials_of_its_own(running: Running, writer_token: str, 
         assert copied.inner.endswith("/Tables/copied") and copied.fields["sdd"] == "3"
         assert listed(running, copied, copied.inner).status == 200 and listed(running, copied, key.inner).status == 403
         table_id = running.send("GET", f"{API}/tables/sales.shop.copied", token=writer_token).json["table_id"]
-        catalog = Unity(*[None] * 6)  # type: ignore[arg-type]
+        catalog = Unity(*[None] * 10)  # type: ignore[arg-type]
         catalog.registry = running.service.registry
         caller = running.service.principals.by_name("writer").caller()  # type: ignore[union-attr]
         assert catalog._with_id(caller, table_id).name == "copied"
