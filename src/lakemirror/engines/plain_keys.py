@@ -85,4 +85,5 @@ def _out_of_order(code: np.ndarray, sequence: pa.ChunkedArray, repeated: np.ndar
     (rank,) = sequence_ranks([sequence.take(whole_numbers(chosen))], int(its.max()) + 1)
     order = order_of(its)
     falls = (np.diff(its[order]) == 0) & (np.diff(rank[order]) < 0)
-    return its[order][1:][falls]
+    found: np.ndarray = its[order][1:][falls]
+    return found
