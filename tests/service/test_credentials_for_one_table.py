@@ -18,7 +18,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.filedatalake import FileSystemClient
 from running_service import Answer, Running, principals_of, until
 from tests.landing import declare, put
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 from tests.seen_in_store import SeenInStore
 
 from lakemirror.api import MirroredDatabase
@@ -44,7 +44,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "disk":
         yield made
         return
-    with moto() as server:
+    with s3_server() as server:
         connections.give_options("", server.options)
         seen = SeenInStore(place(f"{server.bucket()}/lake"), own=tmp_path_factory.mktemp("state"))
         for each in made.rglob("*"):
@@ -353,7 +353,7 @@ def test_a_copy_has_credentials_of_its_own(running: Running, writer_token: str, 
         assert copied.inner.endswith("/Tables/copied") and copied.fields["sdd"] == "3"
         assert listed(running, copied, copied.inner).status == 200 and listed(running, copied, key.inner).status == 403
         table_id = running.send("GET", f"{API}/tables/sales.shop.copied", token=writer_token).json["table_id"]
-        catalog = Unity(*[None] * 6)  # type: ignore[arg-type]
+        catalog = Unity(*[None] * 10)  # type: ignore[arg-type]
         catalog.registry = running.service.registry
         caller = running.service.principals.by_name("writer").caller()  # type: ignore[union-attr]
         assert catalog._with_id(caller, table_id).name == "copied"

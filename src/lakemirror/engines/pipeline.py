@@ -26,16 +26,13 @@ import pyarrow as pa
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import check_nulls, drop_written, named_errors
 from lakemirror.engines.complete_rows import completed, values_of
-from lakemirror.engines.completed_changes import write_completed
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
-from lakemirror.engines.late_deletes import held_deletes, write_deletes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
-from lakemirror.engines.ordered_effect import ordered_effect
 from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel, new_rows
 from lakemirror.engines.units import (
@@ -48,7 +45,6 @@ from lakemirror.engines.units import (
     data_units,
     split,
 )
-from lakemirror.engines.write_versions import write_versions
 from lakemirror.errors import Bad
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
@@ -202,6 +198,10 @@ class Pipeline(ABC):
         self, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
     ) -> RowResult:
         """Writes what the changes do to a history target. `shared`: to read them."""
+        from lakemirror.engines.completed_changes import write_completed  # few tables have a history
+        from lakemirror.engines.late_deletes import held_deletes, write_deletes
+        from lakemirror.engines.write_versions import write_versions
+
         step, history, target = "write changes", work.history, work.target
         assert history is not None
         shared = shared._replace(target=target, history=history)
@@ -252,6 +252,8 @@ class Pipeline(ABC):
 
     def _ordered_effect(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> NetEffect:
         """The same for a table with options of deletes or order."""
+        from lakemirror.engines.ordered_effect import ordered_effect  # few tables have them
+
         try:
             return ordered_effect(self, work, shared, held, self._scratch_of(work.target))
         except TooManyKeys:

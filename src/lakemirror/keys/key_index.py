@@ -29,6 +29,7 @@ from lakemirror import failpoints
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.errors import LakemirrorError
 from lakemirror.keys import look_up
 from lakemirror.keys.index_folder import (
     BUILDING,
@@ -307,7 +308,8 @@ class KeyIndex:
                 self._failed(error)
             except Exception as error:  # the apply that reads the data file reports what is wrong with it
                 log.debug("%s is not built: %s", name, error)
-                self._remember_not_worth_it(Path(name))
+                if not isinstance(error, LakemirrorError):  # else a store does not answer now
+                    self._remember_not_worth_it(Path(name))
 
     def _failed(self, error: OSError) -> None:
         self._not_before = time.monotonic() + _AFTER_FAILURE

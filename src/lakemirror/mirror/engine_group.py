@@ -124,6 +124,11 @@ class EngineGroup:
         if self.leads:
             self._forget_dead(now)
 
+    @property
+    def status_path(self) -> str:
+        """The file with the states of this engine's tables."""
+        return status_of(self.id)
+
     def news(self) -> list[str]:
         """The files with the states of the other engines' tables that have changed since the last call."""
         changed = self._changed()

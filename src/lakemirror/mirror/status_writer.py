@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
@@ -17,12 +18,14 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.mirror.engine_group import EngineGroup, status_of
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.status import status as monitoring
 from lakemirror.status.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.status.status_reader import read_tables
 from lakemirror.storage import Storage
+
+if TYPE_CHECKING:
+    from lakemirror.mirror.engine_group import EngineGroup
 
 log = logging.getLogger("lakemirror")
 
@@ -137,7 +140,7 @@ class StatusWriter:
         moment, ends = time.monotonic(), status == "Stopped"
         self.is_late = own != self._part
         if self.is_late and group.is_settled and (ends or moment - self._part_at >= _AT_WORK):
-            monitoring.write_tables(self._storage, status_of(group.id), own)
+            monitoring.write_tables(self._storage, group.status_path, own)
             self._part, self._part_at, self.is_late = own, moment, False
         if not group.leads or (ends and len(group.members) > 1):
             self._written = None  # another one writes it

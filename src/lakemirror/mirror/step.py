@@ -36,12 +36,10 @@ from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction
-from lakemirror.maintenance.late_days import forget_old
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
 from lakemirror.mirror.apply import Applied, commit, run
 from lakemirror.mirror.history import soft_deletes
 from lakemirror.mirror.history.history_tables import HistoryTable
-from lakemirror.mirror.history.target_plans import history_after, plan_targets
 from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
@@ -156,6 +154,8 @@ class Replicator:
         while files:
             try:
                 if view.history:
+                    from lakemirror.mirror.history.target_plans import plan_targets
+
                     bases = base, self._history_base
                     planned = plan_targets(view, files, bases, self._rules, self._storage.uri, tried)
                 else:
@@ -278,6 +278,8 @@ class Replicator:
         view = view.after(files, table, self._path, log)
         if not view.history:
             return view
+        from lakemirror.mirror.history.target_plans import history_after
+
         log_of = self._observer.history.log_of
         return replace(view, history=history_after(view.history, done, self._storage.uri, log_of))
 
@@ -378,6 +380,8 @@ class Replicator:
 
     def _tidy_history(self, target: str, before: int, version: int) -> None:
         """The same for a history table, which has about as many commits as the mirrored table."""
+        from lakemirror.maintenance.late_days import forget_old
+
         path, log = self._storage.uri(target), self._observer.history.log_of(target)
         is_due, durability = compaction.is_due(before, version), self._rules.durability
         if is_due or (not self._storage.capabilities.waits and is_first_look(path)):

@@ -95,15 +95,13 @@ class EngineHost:
 
     def stop(self, database_id: str) -> None:
         """Asks the database's engine to end. Does not wait."""
-        with self._lock:
-            engine = self._engines.get(database_id)
+        engine = self._engine(database_id)
         if engine is not None:
             engine.stop()
 
     def wait_stopped(self, database_id: str, timeout: float) -> bool:
         """True once no engine of the database is at work; False after `timeout` seconds."""
-        with self._lock:
-            engine = self._engines.get(database_id)
+        engine = self._engine(database_id)
         return engine is None or engine.ended.wait(timeout)
 
     def wake(self, database_id: str) -> None:
@@ -114,8 +112,7 @@ class EngineHost:
 
     def state(self, database: DatabaseEntry) -> tuple[str, LakemirrorError | None]:
         """The state that the REST interface shows, and what keeps the engine from running."""
-        with self._lock:
-            engine = self._engines.get(database.id)
+        engine = self._engine(database.id)
         if database.state == "Running":
             if engine is None or engine.is_stopping or not engine.has_looked:
                 return "Starting", None
@@ -123,6 +120,10 @@ class EngineHost:
         if engine is not None and engine.is_alive:
             return "Stopping", None
         return database.state, None
+
+    def _engine(self, database_id: str) -> _Engine | None:
+        with self._lock:
+            return self._engines.get(database_id)
 
     def not_looked_at(self, databases: Iterable[DatabaseEntry]) -> list[DatabaseEntry]:
         """The databases that should run and whose engine has not looked at them since the service started."""
@@ -132,14 +133,12 @@ class EngineHost:
 
     def status(self, database_id: str) -> DatabaseStatus | None:
         """The status that the database's engine has written last; None where none runs."""
-        with self._lock:
-            engine = self._engines.get(database_id)
+        engine = self._engine(database_id)
         return engine.status if engine is not None and not engine.is_stopping else None
 
     def history(self, database_id: str, table: str) -> list[ApplySeen]:
         """The last applies of a table since the start of its engine, oldest first."""
-        with self._lock:
-            engine = self._engines.get(database_id)
+        engine = self._engine(database_id)
         return list(engine.history.get(table, ())) if engine else []
 
     def shutdown(self, patience: float) -> bool:

@@ -43,7 +43,6 @@ from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
 from lakemirror.service.rest.rest_answers import refusal
-from lakemirror.service.rest.workspace_calls import WorkspaceCalls
 from lakemirror.service.sharing.file_links import FileLinks
 from lakemirror.service.sharing.sharing_endpoints import ROOT, Sharing
 from lakemirror.service.storage.handler import StorageEndpoint
@@ -128,31 +127,20 @@ class Service:
         self.failures = FailureLimit()
         self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url, self.failures)
         limits = options.limits
-        paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
         self._metrics = ServiceMetrics(version(), self.registry, self.host, self.captures)
         self._audit = AuditLog(self._own / "audit.log")
         self.under_way = UnderWay(limits)
+        known = (
+            self.registry, self.host, self.captures, self.principals, self.authenticator, self.under_way, self.base_url,
+            Paging(self.tokens.derived_key("paging"), limits.page_size), limits, self.has_room,
+        )  # fmt: skip
         counting = CountingAuthenticator(self.authenticator, self.under_way)
-        rest = Rest(
-            self.registry, self.host, self.captures, counting, self.base_url, paging, limits, self.has_room,
-            WorkspaceCalls(self.registry, self.principals),
-        )  # fmt: skip
-        authority = Authority(
-            self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way
-        )
-        operating = Operating(
-            self.registry, self.host, self.captures, self.authenticator, self._metrics, self.has_room, self.under_way,
-            self.base_url,
-        )  # fmt: skip
-        known = (self.authenticator, self.principals, self.under_way, self.base_url)
-        sharing = Sharing(self.registry, *known, paging, FileLinks(self.tokens.derived_key("links")), limits)
-        asked = (self.authenticator, self.under_way, self.base_url)
         self._planes: dict[str, Handler] = {
-            "rest": rest.handle,
-            "sharing": sharing.handle,
-            "unity": Unity(self.registry, *asked, paging, limits, options.file_locations).handle,
-            "authority": authority.handle,
-            "operating": operating.handle,
+            "rest": Rest(*known).handle,
+            "sharing": Sharing(*known, FileLinks(self.tokens.derived_key("links"))).handle,
+            "unity": Unity(*known, options.file_locations).handle,
+            "authority": Authority(*known, self.tokens, self.failures).handle,
+            "operating": Operating(*known, self._metrics).handle,
             "storage": StorageEndpoint(self.registry, counting, limits).handle,
         }
         self._listener = Listener(self.handle, limits)

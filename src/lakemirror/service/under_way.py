@@ -82,7 +82,7 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class CountingAuthenticator:
-    """An authenticator after which the request counts with those of principals."""
+    """An authenticator of the storage plane, after which the request counts with those of principals."""
 
     inner: Authenticator
     under_way: UnderWay
@@ -92,5 +92,5 @@ class CountingAuthenticator:
 
     async def authenticate(self, request: web.BaseRequest, target: Target | None = None) -> Caller:
         caller = await self.inner.authenticate(request, target)
-        self.under_way.enter_principals(caller.name, 429 if target is None else 503)
+        self.under_way.enter_principals(caller.name)
         return caller

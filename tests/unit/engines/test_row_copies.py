@@ -23,6 +23,7 @@ from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Target, TargetColumn
+from lakemirror.errors import LakemirrorError
 from lakemirror.keys import index_folder, key_index, look_up, row_copies, write_row_file
 from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_file import Replaced
@@ -468,3 +469,21 @@ def test_without_room_the_data_file_is_looked_at_once(
         index.rows.open([add], target)
         index.wait()
     assert len(opens) == 1
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any) -> None:
+        raise LakemirrorError("storage-unavailable", "no answer")
+
+    target, add, rows = table
+    with monkeypatch.context() as down:
+        down.setattr(row_copies, "opened", fails)
+        index = KeyIndex(tmp_path / "keys", 1 << 30)
+        index.rows.open([add], target)
+        index.wait()
+    for _ in range(2):
+        index.rows.open([add], target)
+        index.wait()
+    assert read(add, target) == (True, rows.take(pa.array([3, 50, 99])))

@@ -66,6 +66,7 @@ class SourceTable:
     """A table of the source. `qualified`: its name as SQL writes it; `number`: lower for an older table. `key`: the
     columns that identify a row. `rows`: the database's estimate. `left_out`: columns that the log does not have, as
     generated ones. `problem`: why it cannot be captured. `form`: what tells this table from another one of its name.
+    `denied`: what the role may not do with it, each with the statement that allows it.
     """
 
     schema: str
@@ -78,6 +79,7 @@ class SourceTable:
     left_out: tuple[str, ...] = ()
     problem: TableError | None = None
     form: SourceForm = field(default_factory=SourceForm)
+    denied: tuple[tuple[str, str], ...] = ()
 
     @property
     def id(self) -> tuple[str, str]:

@@ -56,8 +56,7 @@ class PrincipalAuthenticator:
         if scheme.lower() == "bearer":
             caller = self._by_token(request, value.strip(), target is not None)
         elif target is None:
-            message = "This call needs a token: Authorization: Bearer …"
-            raise Refused(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+            raise _needs_token()
         elif scheme == "SharedKey":
             caller = self._by_key(request, value.strip())
         elif scheme:
@@ -71,8 +70,7 @@ class PrincipalAuthenticator:
         """Who asks for shared tables, by any token, also that of a profile file. Refused with status 401."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            message = "This call needs a token: Authorization: Bearer …"
-            raise Refused(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+            raise _needs_token()
         caller = self._by_token(request, value.strip(), False, sharing=True)
         notes().caller = caller
         return caller
@@ -208,6 +206,12 @@ def basic_credentials(value: str) -> tuple[str, str]:
 def _account_in_host(host: str) -> str:
     label, _, rest = host.partition(".")
     return label.lower() if rest.startswith(("dfs.", "blob.")) else ""
+
+
+def _needs_token() -> Refused:
+    return Refused(
+        401, "Unauthorized", "This call needs a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"}
+    )
 
 
 def _does_not_fit(message: str) -> Refused:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 from aiohttp import web
 
-from lakemirror.service.auth.authenticator import PrincipalAuthenticator, basic_credentials
+from lakemirror.service.auth.authenticator import basic_credentials
 from lakemirror.service.auth.failure_limit import FailureLimit
-from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
-from lakemirror.service.interface import Limits
+from lakemirror.service.plane import Plane
 from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
-from lakemirror.service.under_way import UnderWay
 from lakemirror.service.workspace_names import is_guid
 
 MOST_BYTES = 64 * 1024  # of a token request
@@ -37,16 +34,11 @@ def is_authority(raw_path: str) -> bool:
 
 
 @dataclass
-class Authority:
+class Authority(Plane):
     """Answers the requests of the authority plane."""
 
-    principals: Principals
     tokens: Tokens
-    authenticator: PrincipalAuthenticator
-    base_url: Callable[[web.BaseRequest], str]
-    limits: Limits
     failures: FailureLimit
-    under_way: UnderWay
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         tenant, _, rest = raw_path_of(request.raw_path).strip("/").partition("/")

@@ -14,36 +14,25 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from lakemirror.service.auth.authenticator import PrincipalAuthenticator
-from lakemirror.service.captures.capture_host import CaptureHost
-from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
 from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.operating.views import database_view, overview, table_view
+from lakemirror.service.plane import Plane
 from lakemirror.service.raw_query import raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_notes import notes
-from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.service.under_way import UnderWay
 
 _OPEN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @dataclass
-class Operating:
+class Operating(Plane):
     """Answers the requests of the operating plane."""
 
-    registry: FolderRegistry
-    host: EngineHost
-    captures: CaptureHost
-    authenticator: PrincipalAuthenticator
     metrics: ServiceMetrics
-    has_room: Callable[[], bool]
-    under_way: UnderWay
-    base_url: Callable[[web.BaseRequest], str]
     _days: DayCache = field(default_factory=DayCache)
     _all_looked_at: bool = False
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "metrics"))

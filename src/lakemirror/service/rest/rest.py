@@ -17,9 +17,8 @@ from aiohttp import web
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.captures.capture_declaration import declared
-from lakemirror.service.captures.capture_host import CaptureHost
-from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.interface import Caller, DatabaseEntry, WorkspaceEntry
+from lakemirror.service.plane import Plane
 from lakemirror.service.raw_query import query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
@@ -28,8 +27,7 @@ from lakemirror.service.rest.body_names import description_of, display_name
 from lakemirror.service.rest.calls import DATABASE, OPERATOR, OTHER_ITEMS, RestCall, calls_at
 from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows, written_error
 from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
-from lakemirror.service.rest.paging import Paging
-from lakemirror.service.rest.registry import FolderRegistry, NameInUse
+from lakemirror.service.rest.registry import NameInUse
 from lakemirror.service.rest.rest_answers import answer, invalid
 from lakemirror.service.rest.workspace_calls import WorkspaceCalls
 from lakemirror.service.workspace_names import is_guid
@@ -59,23 +57,17 @@ class _Asked:
         return self.database
 
 
-@dataclass
-class Rest:
+class Rest(Plane):
     """Answers the calls of section 4."""
 
-    registry: FolderRegistry
-    host: EngineHost
-    captures: CaptureHost
-    authenticator: Authenticator
-    base_url: Callable[[web.BaseRequest], str]
-    paging: Paging
-    limits: Limits
-    has_room: Callable[[], bool]
-    workspaces: WorkspaceCalls
+    @property
+    def _workspace_calls(self) -> WorkspaceCalls:
+        return WorkspaceCalls(self.registry, self.principals)
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """The answer. Refused; LakemirrorError where the store fails."""
         caller = await self.authenticator.authenticate(request)
+        self.under_way.enter_principals(caller.name, 429)
         try:
             raw = raw_path_of(request.raw_path)
             parts = [unquote(part, errors="strict") for part in raw.split("/") if part][1:]
@@ -151,15 +143,15 @@ class Rest:
         return answer(_workspace_row(asked.the_workspace))
 
     async def _create_workspace(self, asked: _Asked) -> web.Response:
-        made = await asyncio.to_thread(self.workspaces.create, await self._body(asked.request))
+        made = await asyncio.to_thread(self._workspace_calls.create, await self._body(asked.request))
         return answer(_workspace_row(made), 201)
 
     async def _update_workspace(self, asked: _Asked) -> web.Response:
         body = await self._body(asked.request)
-        return answer(_workspace_row(await asyncio.to_thread(self.workspaces.rename, asked.the_workspace, body)))
+        return answer(_workspace_row(await asyncio.to_thread(self._workspace_calls.rename, asked.the_workspace, body)))
 
     async def _delete_workspace(self, asked: _Asked) -> web.Response:
-        await asyncio.to_thread(self.workspaces.delete, asked.the_workspace)
+        await asyncio.to_thread(self._workspace_calls.delete, asked.the_workspace)
         return answer()
 
     async def _items(self, asked: _Asked) -> web.Response:

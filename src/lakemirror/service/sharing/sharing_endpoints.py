@@ -18,15 +18,12 @@ from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.service.auth.authenticator import PrincipalAuthenticator
-from lakemirror.service.auth.principals import Principals
-from lakemirror.service.interface import Caller, Limits
+from lakemirror.service.interface import Caller
+from lakemirror.service.plane import Plane
 from lakemirror.service.raw_query import decoded, query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
-from lakemirror.service.rest.paging import Paging
-from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.sharing.file_links import PREFIX, FileLinks
 from lakemirror.service.sharing.linked_lines import LinkedLines
 from lakemirror.service.sharing.response_format import HEADER, Client, client_of
@@ -44,7 +41,6 @@ from lakemirror.service.sharing.table_queries import Answer, TableQueries
 from lakemirror.service.storage.ranges import ByteRange, range_of
 from lakemirror.service.storage.reads import send_part
 from lakemirror.service.storage.workers import Workers
-from lakemirror.service.under_way import UnderWay
 from lakemirror.storage.place import served_files
 from lakemirror.storage.served_files import ServedFile
 
@@ -77,17 +73,10 @@ class _Sent:
 
 
 @dataclass
-class Sharing:
+class Sharing(Plane):
     """Answers the requests of the sharing plane."""
 
-    registry: FolderRegistry
-    authenticator: PrincipalAuthenticator
-    principals: Principals
-    under_way: UnderWay
-    base_url: Callable[[web.BaseRequest], str]
-    paging: Paging
     links: FileLinks
-    limits: Limits
     _workers: Workers = field(default_factory=Workers)
     _queries: TableQueries = field(default_factory=TableQueries)
 
@@ -102,8 +91,7 @@ class Sharing:
         parts = tuple(decoded(part) for part in path[len(ROOT) :].split("/") if part)
         operation, names = _operation(request.method, parts)
         notes().operation = operation
-        caller = await self.authenticator.for_sharing(request)
-        self.under_way.enter_principals(caller.name, 429)
+        caller = await self.by_any_token(request)
         return await _ANSWERS[operation](self, _Asked(request, caller, names, query_of(request.raw_path)))
 
     async def _shares(self, asked: _Asked) -> web.StreamResponse:

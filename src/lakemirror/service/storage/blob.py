@@ -155,18 +155,9 @@ async def list_blobs(call: Call) -> web.Response:
     most = page_size(call.query.get("maxresults"), "maxresults")
     marker = name_of(call.query.get("marker", ""), "marker")
     first = max(prefix, marker, _prefix(call.query.get("startfrom", "")), key=str.encode)
-    registry = call.serving.registry
     database_name, slash, _ = prefix.partition("/")
-    named = registry.database(workspace, database_name) if database_name else None
-    if named is not None:
-        tree = Tree({database_name: call.later(named)})
-    elif slash:
-        tree = Tree({})
-    else:
-        tree = Tree(
-            {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
-        )
-    page = await call.serving.workers.run(list_page, tree, prefix, first, delimiter, most)
+    tree = call.tree(workspace, database_name) or ({} if slash else call.tree(workspace, "") or {})
+    page = await call.serving.workers.run(list_page, Tree(tree), prefix, first, delimiter, most)
     body = blob_list(
         BlobPage(
             _endpoint(call),

@@ -177,9 +177,15 @@ class Call:
             self, method=method, operation=operation, query=target.query, address=target.address, headers=headers
         )
 
-    def later(self, database: DatabaseEntry) -> Callable[[], DatabaseFiles]:
-        """Gives a database's files when it is called, in a worker thread."""
-        return lambda: self.serving.databases.of(database)
+    def tree(self, workspace: WorkspaceEntry, name: str) -> Mapping[str, Callable[[], DatabaseFiles]] | None:
+        """The database of this name, or all of the workspace where it is empty, by the names that listings have. Each
+        gives its files when it is called, in a worker thread. None where there is no such database."""
+        registry, files_of = self.serving.registry, self.serving.databases.of
+        if not name:
+            found = registry.databases(workspace)
+            return {f"{each.display_name}.MirroredDatabase": partial(files_of, each) for each in found}
+        named = registry.database(workspace, name)
+        return None if named is None else {name: partial(files_of, named)}
 
     async def files(self, database: DatabaseEntry) -> DatabaseFiles:
         """The files of the addressed database."""

@@ -108,21 +108,14 @@ async def list_paths(call: Call) -> web.Response:
     """One page of a folder, in byte order; a file lists itself."""
     workspace = call.workspace()
     address = call.address.below_directory(call.query.get("directory", ""))
-    registry = call.serving.registry
-    if address.database:
-        database = registry.database(workspace, address.database)
-        if database is None:
-            raise not_found(call.dialect)
-        tree = Tree({address.database: call.later(database)})
-    else:
-        tree = Tree(
-            {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
-        )
+    tree = call.tree(workspace, address.database)
+    if tree is None:
+        raise not_found(call.dialect)
     name = "/".join(part for part in (address.database, address.path) if part)
     recursive = call.query.get("recursive", "").lower() == "true"
     most = page_size(call.query.get("maxresults"), "maxResults")
     first = name_of(call.query.get("continuation", ""), "continuation")
-    page = await call.serving.workers.run(_list, tree, name, first, recursive, most)
+    page = await call.serving.workers.run(_list, Tree(tree), name, first, recursive, most)
     headers = {"x-ms-continuation": marker_of(page.following)} if page.following else {}
     body = json.dumps({"paths": [_path_entry(entry) for entry in page.entries]}, ensure_ascii=False)
     return web.Response(text=body, content_type="application/json", headers=headers)

@@ -20,14 +20,12 @@ from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.readers.unity_columns import columns_of
-from lakemirror.service.auth.authenticator import PrincipalAuthenticator
-from lakemirror.service.interface import Caller, Limits, WorkspaceEntry
+from lakemirror.service.interface import Caller, WorkspaceEntry
+from lakemirror.service.plane import Plane
 from lakemirror.service.raw_query import decoded, query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
-from lakemirror.service.rest.paging import Paging
-from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.sharing.shared_tables import (
     SharedTable,
     readable_shares,
@@ -38,7 +36,6 @@ from lakemirror.service.sharing.shared_tables import (
 )
 from lakemirror.service.sharing.snapshots import Snapshots
 from lakemirror.service.storage.workers import Workers
-from lakemirror.service.under_way import UnderWay
 from lakemirror.storage.place import local_path
 
 log = logging.getLogger("lakemirror")
@@ -61,15 +58,9 @@ class _Asked:
 
 
 @dataclass
-class Unity:
+class Unity(Plane):
     """Answers the requests of the catalog's plane."""
 
-    registry: FolderRegistry
-    authenticator: PrincipalAuthenticator
-    under_way: UnderWay
-    base_url: Callable[[web.BaseRequest], str]
-    paging: Paging
-    limits: Limits
     file_locations: bool = False
     _workers: Workers = field(default_factory=Workers)
     _snapshots: Snapshots = field(default_factory=Snapshots)
@@ -80,8 +71,7 @@ class Unity:
         is_for_key = parts == ["temporary-table-credentials"]
         found = _OPERATIONS.get((parts[0], len(parts))) if parts else None
         notes().operation = "GenerateTemporaryTableCredential" if is_for_key else found[0] if found else ""
-        caller = await self.authenticator.for_sharing(request)
-        self.under_way.enter_principals(caller.name, 429)
+        caller = await self.by_any_token(request)
         if is_for_key:
             return await self._credentials(request)
         if found is None:

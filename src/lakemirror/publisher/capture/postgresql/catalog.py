@@ -37,21 +37,22 @@ select c.oid, n.nspname, c.relname, format('%I.%I', n.nspname, c.relname), c.rel
         where c.relkind = 'p' and p.level > 0),
        -- the type of a table's rows has its name and schema, and changes with them alone, or with the owner
        (select t.xmin::text::bigint from pg_type t where t.oid = c.reltype),
-       case when not has_schema_privilege(n.oid, 'usage')
-            then array[format('the role %I may not use the schema', current_user),
-                       format('GRANT USAGE ON SCHEMA %I TO %I;', n.nspname, current_user)]
-            when not has_table_privilege(c.oid, 'select') or exists (
+       array_remove(array[
+            case when not has_schema_privilege(n.oid, 'usage') then jsonb_build_array(
+                 format('the role %I may not use the schema', current_user),
+                 format('GRANT USAGE ON SCHEMA %I TO %I;', n.nspname, current_user)) end,
+            case when not has_table_privilege(c.oid, 'select') or exists (
                  select 1 from pg_partition_tree(c.oid) p where not has_table_privilege(p.relid, 'select'))
-            then array[format('the role %I may not read it, or a partition of it', current_user),
-                       format('GRANT SELECT ON %I.%I TO %I;', n.nspname, c.relname, current_user)]
-            when not pg_has_role(c.relowner, 'usage') and not exists (
+            then jsonb_build_array(format('the role %I may not read it, or a partition of it', current_user),
+                 format('GRANT SELECT ON %I.%I TO %I;', n.nspname, c.relname, current_user)) end,
+            case when not pg_has_role(c.relowner, 'usage') and not exists (
                  select 1 from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
                  where r.prrelid = c.oid and p.pubname = '{slot}')
-            then array[format('only its owner may publish its changes, %I', pg_get_userbyid(c.relowner)),
-                       format('GRANT %I TO %I;', pg_get_userbyid(c.relowner), current_user)]
-            when row_security_active(c.oid)
-            then array[format('policies hide rows from the role %I', current_user),
-                       format('ALTER ROLE %I BYPASSRLS;', current_user)] end
+            then jsonb_build_array(format('only its owner may publish its changes, %I', pg_get_userbyid(c.relowner)),
+                 format('GRANT %I TO %I;', pg_get_userbyid(c.relowner), current_user)) end,
+            case when row_security_active(c.oid) then jsonb_build_array(
+                 format('policies hide rows from the role %I', current_user),
+                 format('ALTER ROLE %I BYPASSRLS;', current_user)) end], null)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't'
   and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
@@ -110,9 +111,10 @@ def _table(row: tuple[Any, ...], columns: Iterable[tuple[Any, ...]], options: Ca
     table = SourceTable(schema, name, qualified, number, tuple(kept), key, int(rows), tuple(left_out), form=form)
     inserts_only = options.takes_inserts_only(schema, name, qualified)
     problem = _problem(table, is_unlogged, identity, inserts_only)
-    if problem is None and denied is not None:
-        problem = table.error("capture-not-ready", f"{table.title}: {denied[0]}", f"Run in the source: {denied[1]}")
-    return replace(table, problem=problem)
+    if problem is None and denied:
+        why, statement = denied[0]
+        problem = table.error("capture-not-ready", f"{table.title}: {why}", f"Run in the source: {statement}")
+    return replace(table, problem=problem, denied=tuple(map(tuple, denied)))
 
 
 def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only: bool) -> TableError | None:

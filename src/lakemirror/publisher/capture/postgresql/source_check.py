@@ -31,15 +31,7 @@ select quote_ident(current_user), quote_ident(current_database()),
        or coalesce((select pg_has_role(r.oid, 'member') from pg_roles r where r.rolname = 'rds_replication'), false),
        exists (select 1 from pg_roles where rolname = 'rds_replication'),
        has_database_privilege(current_database(), 'create'),
-       exists (select 1 from pg_publication where pubname = %s),
-       (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)
-"""
-_TABLES = """
-select c.oid, has_schema_privilege(c.relnamespace, 'usage'), has_table_privilege(c.oid, 'select'),
-       pg_has_role(c.relowner, 'usage'), quote_ident(pg_get_userbyid(c.relowner)), c.relrowsecurity,
-       quote_ident(n.nspname), exists (select 1 from pg_publication_tables p where p.pubname = %s
-                                       and p.schemaname = n.nspname and p.tablename = c.relname)
-from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s)
+       exists (select 1 from pg_publication where pubname = %s)
 """
 _ENUMS = """
 select t.typtype = 'd', format('%I.%I', n.nspname, t.typname), format_type(t.typbasetype, null)
@@ -54,7 +46,7 @@ def needs_of(connection: Connection[Any], options: CaptureOptions) -> list[Need]
     found = list(_of_server(connection))
     tables = read_tables(connection, options)
     found += _of_role(connection, options)
-    found += _of_tables(connection, options, tables)
+    found += _of_tables(tables, options)
     return list({need.statement: need for need in found}.values())  # one statement once
 
 
@@ -97,7 +89,7 @@ def _of_server(connection: Connection[Any]) -> Iterator[Need]:
 
 
 def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[Need]:
-    role, database, may_replicate, is_rds, may_create, is_published, _ = _row(connection, _ROLE, options.slot)
+    role, database, may_replicate, is_rds, may_create, is_published = _row(connection, _ROLE, options.slot)
     if not may_replicate:
         statement = f"GRANT rds_replication TO {role};" if is_rds else f"ALTER ROLE {role} REPLICATION;"
         yield Need(f"the role {role} may not read the log", statement)
@@ -105,27 +97,13 @@ def _of_role(connection: Connection[Any], options: CaptureOptions) -> Iterator[N
         yield Need(f"the role {role} may not make a publication", f"GRANT CREATE ON DATABASE {database} TO {role};")
 
 
-def _of_tables(connection: Connection[Any], options: CaptureOptions, tables: Sequence[SourceTable]) -> Iterator[Need]:
+def _of_tables(tables: Sequence[SourceTable], options: CaptureOptions) -> Iterator[Need]:
     yield from unnamed(tables, options, "SCHEMA")
-    role, *_, sees_all_rows = _row(connection, _ROLE, options.slot)
-    rights = {row[0]: row[1:] for row in connection.execute(_TABLES, (options.slot, [t.number for t in tables]))}
     folders = table_folders(tables, options)
-    granted: set[str] = set()
     for table in tables:
-        named = table.title
         yield from of_table(table, folders)
-        if table.number not in rights:
-            continue  # dropped this moment
-        may_use, may_select, is_owner, owner, has_policies, schema, is_published = rights[table.number]
-        if not may_use and schema not in granted:
-            granted.add(schema)
-            yield Need(f"the role {role} may not use the schema", f"GRANT USAGE ON SCHEMA {schema} TO {role};", named)
-        if not may_select:
-            yield Need(f"the role {role} may not read it", f"GRANT SELECT ON {table.qualified} TO {role};", named)
-        if not is_owner and not is_published:
-            yield Need(f"only its owner may publish its changes, {owner}", f"GRANT {owner} TO {role};", named)
-        if has_policies and not is_owner and not sees_all_rows:
-            yield Need(f"policies hide rows from the role {role}", f"ALTER ROLE {role} BYPASSRLS;", named)
+        for why, statement in table.denied:
+            yield Need(why, statement, table.title)
 
 
 def _row(connection: Connection[Any], query: str, *values: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,7 @@ EVENT_PROPERTIES: Mapping[str, str] = {
 }
 """Properties of Debezium under which events hold the values that `SourceColumn.from_event` takes."""
 
+_TEXT = pa.string()
 _CUTOVER = r"^1582-10-(1[5-9]|2[0-4])"
 """Java's old calendar has no 5 to 14 October 1582: Debezium gives them as ten days later."""
 _WHOLE = r":\d\d(Z|[+-])"
@@ -61,79 +62,78 @@ class TypeName:
         return self.name
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """`raw`: the Arrow type of the values in events."""
-
-    arrow_type: pa.DataType
-    raw: pa.DataType
-    convert: Conversion
-    warning: str = ""
-
-
 def source_column(name: str, kind: TypeName, key: bool = False) -> SourceColumn:
     """The column of a change file that a column of the source becomes."""
-    rule = _rule(kind)
-    if rule is None:
-        found = ColumnRule(refused=f"is not captured: {_REFUSED.get(kind.name, 'it is not known')}")
-    elif pa.types.is_binary(rule.arrow_type):
-        loaded = each(bytes.fromhex, pa.binary())
-        found = ColumnRule(rule.arrow_type, "CONVERT(varchar(max), {}, 2)", loaded, _strict(rule), rule.warning)
-    else:
-        found = ColumnRule(rule.arrow_type, "{}", cast(pa.string()), _strict(rule), rule.warning)
-    return found.column(name, kind.full, quoted(name), key)
+    rule = _rule(kind) or ColumnRule(refused=f"is not captured: {_REFUSED.get(kind.name, 'it is not known')}")
+    return rule.column(name, kind.full, quoted(name), key)
 
 
-def _rule(kind: TypeName) -> _Rule | None:
+def _rule(kind: TypeName) -> ColumnRule | None:
     """None for a type that is refused."""
-    text = pa.string()
     if kind.name in _INTS:
-        return _Rule(_INTS[kind.name], pa.int64(), cast(_INTS[kind.name]))
+        return _streamed(_INTS[kind.name], pa.int64(), cast(_INTS[kind.name]))
     if kind.name in ("decimal", "numeric"):
         return _decimal(kind.precision, kind.scale)
     if kind.name in ("money", "smallmoney"):
         return _decimal(19 if kind.name == "money" else 10, 4)
     if kind.name in ("real", "float"):
         floating = pa.float32() if kind.name == "real" else pa.float64()
-        return _Rule(floating, pa.float64(), cast(floating))
+        return _streamed(floating, pa.float64(), cast(floating))
     if kind.name == "bit":
-        return _Rule(pa.bool_(), pa.bool_(), cast(pa.bool_()))
+        return _streamed(pa.bool_(), pa.bool_(), cast(pa.bool_()))
     if kind.name in ("char", "nchar"):
-        return _Rule(text, text, lambda values: pc.utf8_rtrim(values, " "))
+        return _texts(lambda values: pc.utf8_rtrim(values, " "))
     if kind.name in ("varchar", "nvarchar"):
-        return _Rule(text, text, cast(text))
+        return _texts(cast(_TEXT))
     if kind.name == "uniqueidentifier":
-        return _Rule(text, text, pc.utf8_lower)
+        return _texts(pc.utf8_lower)
     if kind.name in ("binary", "varbinary", "timestamp"):
-        return _Rule(pa.binary(), text, each(base64.b64decode, pa.binary()))
+        made = _streamed(pa.binary(), _TEXT, each(base64.b64decode, pa.binary()))
+        loaded = each(bytes.fromhex, pa.binary())
+        return replace(made, load="CONVERT(varchar(max), {}, 2)", loaded=loaded)
     return _temporal(kind)
 
 
-def _decimal(precision: int, scale: int) -> _Rule:
+def _streamed(arrow: pa.DataType, raw: pa.DataType, convert: Conversion, warning: str = "") -> ColumnRule:
+    """A column of this type. `raw`: the Arrow type of the values in events. A load that reads a row by its key has
+    texts."""
+
+    def checked(values: pa.Array) -> pa.Array:
+        if values.type != raw and not pa.types.is_null(values.type):
+            raise BadValue(0, "", f"the stream has {values.type} for it: its type was changed in the source")
+        return convert(values.cast(raw))
+
+    return ColumnRule(arrow, loaded=cast(_TEXT), streamed=checked, warning=warning)
+
+
+def _texts(convert: Conversion, warning: str = "") -> ColumnRule:
+    return _streamed(_TEXT, _TEXT, convert, warning)
+
+
+def _decimal(precision: int, scale: int) -> ColumnRule:
     arrow = pa.decimal128(precision, scale)
     named = table_type(arrow)
     assert named is not None
-    return _Rule(arrow, pa.string(), lambda values: converted(values, named))
+    return _streamed(arrow, _TEXT, lambda values: converted(values, named))
 
 
-def _temporal(kind: TypeName) -> _Rule | None:
-    text = pa.string()
+def _temporal(kind: TypeName) -> ColumnRule | None:
     if kind.name == "date":
-        return _Rule(pa.date32(), text, lambda values: converted(_local(values), "date").cast(pa.date32()))
+        return _streamed(pa.date32(), _TEXT, lambda values: converted(_local(values), "date").cast(pa.date32()))
     if kind.name == "time":
-        return _Rule(text, text, _local)
+        return _texts(_local)
     fine = f"is published as text: a timestamp has microseconds, and {kind.name}(6) would be one"
     if kind.name == "datetimeoffset":
         if kind.scale > 6:
-            return _Rule(text, text, _offsets, fine)
+            return _texts(_offsets, fine)
         arrow = pa.timestamp("us", "UTC")
-        return _Rule(arrow, text, lambda values: converted(_offsets(values), "timestamp").cast(arrow),
-                     "is published as its time in UTC")  # fmt: skip
+        return _streamed(arrow, _TEXT, lambda values: converted(_offsets(values), "timestamp").cast(arrow),
+                         "is published as its time in UTC")  # fmt: skip
     if kind.name == "datetime2" and kind.scale > 6:
-        return _Rule(text, text, _local, fine)
+        return _texts(_local, fine)
     if kind.name in ("datetime", "smalldatetime", "datetime2"):
         zoneless = pa.timestamp("us")
-        return _Rule(zoneless, text, lambda values: converted(_local(values), "timestamp").cast(zoneless))
+        return _streamed(zoneless, _TEXT, lambda values: converted(_local(values), "timestamp").cast(zoneless))
     return None
 
 
@@ -149,12 +149,3 @@ def _offsets(values: pa.Array) -> pa.Array:
     refuse(values, early, "fractions of a second before 1970 are not given exactly")
     refuse(values, pc.match_substring_regex(values, _CUTOVER), "days of October 1582 are not given exactly")
     return values
-
-
-def _strict(rule: _Rule) -> Conversion:
-    def convert(values: pa.Array) -> pa.Array:
-        if values.type != rule.raw and not pa.types.is_null(values.type):
-            raise BadValue(0, "", f"the stream has {values.type} for it: its type was changed in the source")
-        return rule.convert(values.cast(rule.raw))
-
-    return convert
