@@ -128,21 +128,25 @@ def upsert_one_row(profile: Callable[[FrameType, str, object], None]) -> None:
         assert [each.files for each in result.tables.values()] == [1], result
 
 
-def size(parsed: Callable[[Path], ast.Module] = lambda path: ast.parse(path.read_text(encoding="utf-8"))) -> Size:
-    """The size of the package, and what is over the limits. `parsed`: gives the tree of a file."""
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def size(nodes_of: Callable[[Path], list[ast.AST]] = _nodes) -> Size:
+    """The size of the package, and what is over the limits. `nodes_of`: gives all that is in the tree of a file."""
     lines = code = 0
     files, functions, parameters, records, names = [], [], [], [], Counter[str]()
     uses: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        tree = parsed(path)
+        nodes = nodes_of(path)
         lines += text.count("\n")
-        code += _code_lines(text, tree)
+        code += _code_lines(text, nodes)
         place = path.relative_to(PACKAGE).as_posix()
         if text.count("\n") > MOST_OF_A_FILE:
             files.append(f"{place} ({text.count(chr(10))})")
         names[path.name] += path.name not in ("__init__.py", "__main__.py")
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = _length(node)
                 if length > MOST_LINES:
@@ -155,21 +159,17 @@ def size(parsed: Callable[[Path], ast.Module] = lambda path: ast.parse(path.read
                 reason = _REASON.search(text.splitlines()[node.lineno - 1])
                 if fields > MOST_FIELDS and (reason is None or int(reason[1]) != fields):
                     records.append(f"{place}:{node.lineno} {node.name} ({fields})")
-        uses[place] = set(_imported(tree))
+        uses[place] = set(_imported(nodes))
     twice = tuple(sorted(name for name, count in names.items() if count > 1 and name not in ONE_NAME_FOR_ONE_THING))
     over = (tuple(found) for found in (files, functions, parameters, records, _circles(uses)))
     return Size(lines, code, *over, twice)
 
 
-def _code_lines(text: str, tree: ast.Module) -> int:
+def _code_lines(text: str, nodes: list[ast.AST]) -> int:
     """Lines that hold code: no imports, docstrings, comments or blank lines."""
     left_out: set[int] = set()
-    for node in ast.walk(tree):
-        is_text = (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        )
-        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
-            assert isinstance(node, ast.stmt)
+    for node in nodes:
+        if _is_text(node) or isinstance(node, ast.Import | ast.ImportFrom):
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     stripped = (line.strip() for line in text.splitlines())
     return sum(bool(line) and not line.startswith("#") and n not in left_out for n, line in enumerate(stripped, 1))
@@ -194,9 +194,9 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([each for each in taken if each.arg not in ("self", "cls")])
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
     """Files of the package that a module imports anywhere, also for types alone."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lakemirror"):
             for alias in node.names:
                 yield from _files(f"{node.module}.{alias.name}") or _files(node.module or "")

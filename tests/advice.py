@@ -15,7 +15,7 @@ import typer
 
 from lakemirror.cli import app
 from lakemirror.settings.settings import Settings
-from tests.source import nodes, parsed
+from tests.source import nodes, parsed, walk
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/lakemirror"
@@ -42,11 +42,16 @@ def wrong(text: str) -> list[str]:
     rest = _COMMAND.sub("", text)
     found += [option for option in _OPTION.findall(rest) if option not in _options()]
     found += [name for name in re.findall(r"docs/[\w/-]+\.md", text) if not (ROOT / name).is_file()]
-    extras = (ROOT / "pyproject.toml").read_text()
+    extras, targets = _project()
     found += [name for name in re.findall(r"lakemirror\[([a-z]+)\]", text) if f"\n{name} = [" not in extras]
-    targets = (ROOT / "Makefile").read_text()
     found += [name for name in re.findall(r"`make ([a-z-]+)`", text) if f"\n{name}:" not in targets]
     return found
+
+
+@functools.cache
+def _project() -> tuple[str, str]:
+    """The project's extras, and its targets."""
+    return (ROOT / "pyproject.toml").read_text(), (ROOT / "Makefile").read_text()
 
 
 def wrong_settings(hint: str) -> list[str]:
@@ -85,11 +90,11 @@ def _values_of_hints(node: ast.AST) -> list[ast.AST]:
 
 def _texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
     inner: set[int] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Expr):
             inner.add(id(node.value))  # a docstring
         elif isinstance(node, ast.JoinedStr):
-            inner |= {id(each) for each in ast.walk(node)} - {id(node)}
+            inner |= {id(each) for each in walk(node)} - {id(node)}
             yield (
                 node.lineno,
                 "".join(str(each.value) if isinstance(each, ast.Constant) else "X" for each in node.values),

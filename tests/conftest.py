@@ -46,10 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin)
 
 
-def pytest_collection_finish() -> None:
-    """What was collected lives as long as the process: garbage collections need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected lives as long as the process: garbage collections need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -76,11 +76,13 @@ class PartialRowMissing(Exception):
 
 @dataclass
 class HistoryModel:
-    """The tables of one table folder. `options`: as under `lakemirror` in `_metadata.json`."""
+    """The tables of one table folder. `options`: as under `lakemirror` in `_metadata.json`. `null_if_missing`: what a
+    partial row leaves out is NULL where its key has no row."""
 
     keys: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     upsert_by_default: bool = False
+    null_if_missing: bool = False
     columns: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     earlier_columns: list[str] = field(default_factory=list)
@@ -210,7 +212,7 @@ class HistoryModel:
                 before = None
         row = event.row
         if event.unchanged:
-            if before is None and not late:
+            if before is None and not late and not self.null_if_missing:
                 raise PartialRowMissing(f"{event.file}, row {event.place}")
             row = {**row, **{name: (before or {}).get(name) for name in event.unchanged}}
         return replace(event, row=row, late=late)

@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 import types
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,12 @@ MODULES = (
     "pyarrow.csv",
     "pyarrow.json",
     "numpy",
+    "pandas",  # pyarrow imports it, in 0.3 s, with the first value that it converts
     "pyroaring",
     "rich.progress",
     "hypothesis",
     "pytest",
+    "lakemirror.api",
 )
 FOLDERS = (
     "cli", "mirror", "landing_zone", "engines", "delta", "keys", "parquet", "maintenance", "features", "publisher",
@@ -276,6 +279,9 @@ def _begin(request: dict[str, Any], files: list[int]) -> None:
     if added := os.environ.get("PYTHONPATH"):
         sys.path[:0] = added.split(os.pathsep)
     kind, *words = request["words"]
+    if kind == "-W":
+        warnings.simplefilter(words[0])  # type: ignore[arg-type]
+        kind, *words = words[1:]
     if kind == "-m":
         sys.argv = words
         sys.path.insert(0, request["folder"])

@@ -89,9 +89,10 @@ class Story:
     batch_files: int = 1000
     upsert_by_default: bool = False
     again: frozenset[int] = frozenset()
+    null_if_missing: bool = False
 
     def model(self, files: Iterable[ChangeFile] | None = None) -> HistoryModel:
-        made = HistoryModel(self.keys, self.options, self.upsert_by_default)
+        made = HistoryModel(self.keys, self.options, self.upsert_by_default, self.null_if_missing)
         for number, file in enumerate(self.files if files is None else files, start=1):
             if number in self.again:
                 made.made_again(next_value)
@@ -101,10 +102,11 @@ class Story:
 
 @st.composite
 def stories(
-    draw: Any, deletes: str, sequence: str, history: Any, *, partial: bool = False, again: bool = False
-) -> Story:
+    draw: Any, deletes: str, sequence: str, history: Any, *, partial: bool = False, again: bool = False,
+    missing: bool = False,
+) -> Story:  # fmt: skip
     """Stories of tables with these options. `sequence`: one of SEQUENCE_KINDS, or empty for none. `partial`: files may
-    have partial rows. `again`: the table folder may be made again."""
+    have partial rows. `again`: the table folder may be made again. `missing`: partial rows may have no row."""
     kinds = [KEY_KINDS[each] for each in draw(st.lists(st.sampled_from(list(KEY_KINDS)), min_size=1, max_size=2))]
     keys = {f"k{number}": kind for number, kind in enumerate(kinds)}
     order = SEQUENCE_KINDS[sequence] if sequence else {}
@@ -127,9 +129,9 @@ def stories(
     story = Story(
         {name: kind for name, (kind, _) in values.items()}, tuple(keys), options, tuple(files),
         frozenset(draw(st.sets(st.integers(1, count)))), draw(st.sampled_from([1, 2, 1000])), draw(st.booleans()),
-        frozenset(anew),
+        frozenset(anew), missing,
     )  # fmt: skip
-    return replace(story, files=_with_rows_for_partial_ones(story)) if partial else story
+    return replace(story, files=_with_rows_for_partial_ones(story)) if partial and not missing else story
 
 
 @st.composite
@@ -187,6 +189,7 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bo
             _publish(table, story, file)
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
+                given |= {"partial_row_missing": "null"} if story.null_if_missing else {}
                 given |= {"cache_dir": str(place / "cache")} if own_cache else {}
                 result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
                 for error in result.failed.values():

@@ -173,7 +173,7 @@ def served(root: Path, *options: str) -> Iterator[str]:
 def ran(python: Path, script: str, *words: str, **variables: str) -> Any:
     """What a script prints, as JSON."""
     command = [str(python), "-W", "ignore", "-c", script, *words]
-    found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=100)
+    found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=170)
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout)
 

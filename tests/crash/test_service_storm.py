@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 
 from lakemirror.storage import connections
 
@@ -54,7 +54,7 @@ def test_a_service_that_is_killed_twenty_times(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_each_of_five_kills_is_followed_by_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with moto() as server:
+    with s3_server() as server:
         for name, value in server.options.items():
             monkeypatch.setenv(name, value)
         storm(tmp_path / "root", 2, 4, 5, (2.0, 5.0), address=f"{server.bucket()}/lake")

@@ -34,7 +34,8 @@ def run_block(language: str, code: str, folder: Path, environment: dict[str, str
         "sql": [sys.executable, "-c", "import duckdb, sys; duckdb.execute(sys.argv[1])", code],
         "sh": ["sh", "-euc", code],
     }[language]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    start = subprocess.run if language == "sh" else preloaded.run
+    done = start(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
 
 

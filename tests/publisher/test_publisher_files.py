@@ -19,7 +19,7 @@ from published_contents import change_files, changes, fold
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, disk_rows
-from lakemirror.publisher.declared_types import named_type
+from lakemirror.publisher.declared_types import TypeWarning, named_type
 from lakemirror.publisher.sources import json_rows, workbook
 from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.files import publish_files, read_file
@@ -135,7 +135,8 @@ def test_times_with_and_without_zone(tmp_path: Path) -> None:
         dt.datetime(2026, 1, 2, 3, 4, 5, 250_000),
         dt.datetime(2026, 1, 2, 2, 4, 5),
     ]
-    rows = csv_rows(tmp_path, text, t=pa.timestamp("us", "UTC"))
+    with pytest.warns(TypeWarning, match="column t has times without a zone"):
+        rows = csv_rows(tmp_path, text, t=pa.timestamp("us", "UTC"))
     assert [row["t"] for row in rows] == [each.replace(tzinfo=dt.timezone.utc) for each in expected]
     without = "\n".join(text.splitlines()[:3])
     assert [row["t"] for row in csv_rows(tmp_path, without, t=pa.timestamp("us"))] == expected[:2]
@@ -243,11 +244,13 @@ def test_a_snapshot_of_several_files(tmp_path: Path, orders: LandingTable) -> No
 def test_later_files_are_read_in_the_types_of_before(tmp_path: Path, orders: LandingTable) -> None:
     first = "id,price,code,at\n0,0.25,A0,2026-01-02T03:04:05Z\n1,1.5,A1,2026-01-02T03:04:05Z\n"
     later = "id,price,code,at\n2,7,12,2026-01-02 03:04:05.5\n"
-    for text in (first, later):
-        (tmp_path / "o.csv").write_text(text)
-        publish_files(orders, [tmp_path / "o.csv"])
+    (tmp_path / "o.csv").write_text(first)
+    publish_files(orders, [tmp_path / "o.csv"])
+    (tmp_path / "o.csv").write_text(later)
     (tmp_path / "o.jsonl").write_text('{"id": 3, "price": 7, "code": "x", "at": "2026-01-02"}\n')
-    publish_files(orders, [tmp_path / "o.jsonl"])
+    for file in ("o.csv", "o.jsonl"):
+        with pytest.warns(TypeWarning, match="column at has times without a zone"):
+            publish_files(orders, [tmp_path / file])
     kinds = [
         [str(kind).replace("[us", "[ms") for kind in pq.read_schema(path).types]
         for path in change_files(orders.folder).values()

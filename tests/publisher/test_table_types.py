@@ -83,6 +83,7 @@ def test_values_that_fit_get_the_column_s_type(
      (pa.decimal128(5, 2), DOUBLE, [1.25, 1.125]), (INT64, pa.bool_(), [None, True])],
     ids=str,
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 def test_values_that_do_not_fit_are_refused_with_their_row(
     tmp_path: Path, before: pa.DataType, given: pa.DataType, values: list[Any]
 ) -> None:

@@ -8,18 +8,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import preloaded
 
 import lakemirror
 
 HIDDEN = """
 import sys
 
+SPARK = ("pyspark", "py4j", "delta")
+
 class Hidden:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in ("pyspark", "py4j", "delta"):
+        if name.partition(".")[0] in SPARK:
             raise ModuleNotFoundError(name)
 
+assert not set(SPARK) & set(sys.modules), "imported by what every command imports"
 sys.meta_path.insert(0, Hidden)
 from lakemirror.cli import main
 main()
@@ -43,7 +47,7 @@ main()
 )
 def test_commands(arguments: list[str], folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(lakemirror.__file__).parents[1]), "PATH": "/nonexistent"}
-    done = subprocess.run(
+    done = preloaded.run(
         [sys.executable, "-c", HIDDEN, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
@@ -54,7 +58,7 @@ def test_what_needs_spark_says_how_to_install_it(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(lakemirror.__file__).parents[1]), "PATH": "/nonexistent"}
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return preloaded.run(
             [sys.executable, "-c", HIDDEN, *words],
             cwd=folder / "spark",
             env=environment,

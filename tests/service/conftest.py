@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from running_service import Running, principals_of
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 from tests.seen_in_store import SeenInStore
 
 from lakemirror.service.auth.principals import Issued, Principals
@@ -38,7 +38,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "disk":
         yield tmp_path_factory.mktemp("root")
         return
-    with moto() as server:
+    with s3_server() as server:
         connections.give_options("", server.options)
         yield SeenInStore(place(f"{server.bucket()}/lake"))
         connections.forget_all()

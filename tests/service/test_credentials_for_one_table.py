@@ -18,7 +18,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.filedatalake import FileSystemClient
 from running_service import Answer, Running, principals_of, until
 from tests.landing import declare, put
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 from tests.seen_in_store import SeenInStore
 
 from lakemirror.api import MirroredDatabase
@@ -44,7 +44,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "disk":
         yield made
         return
-    with moto() as server:
+    with s3_server() as server:
         connections.give_options("", server.options)
         seen = SeenInStore(place(f"{server.bucket()}/lake"), own=tmp_path_factory.mktemp("state"))
         for each in made.rglob("*"):

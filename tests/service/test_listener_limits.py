@@ -83,8 +83,9 @@ def test_plain_http_on_the_tls_port(running: Running) -> None:
 
 def test_old_tls_is_refused(running: Running) -> None:
     context = ssl.create_default_context(cafile=str(running.ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_1
-    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
     context.set_ciphers("DEFAULT@SECLEVEL=0")
     with (
         socket.create_connection(("127.0.0.1", running.port), timeout=10) as plain,

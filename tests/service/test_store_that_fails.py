@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from running_service import Running, new, until
 from tests.fault_proxy import LOST, FaultProxy, fault_proxy
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
@@ -30,7 +30,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Place, FaultProxy
     pauses = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=50), "base": 2}
     monkeypatch.setitem(connections._RETRY, "backoff", pauses)
     monkeypatch.setitem(connections._RETRY, "retry_timeout", timedelta(seconds=1))
-    with moto() as server, fault_proxy(server.endpoint) as proxy:
+    with s3_server() as server, fault_proxy(server.endpoint) as proxy:
         bucket = server.bucket()
         connections.give_options("", server.through(proxy.url))
         yield place(f"{bucket}/lake"), proxy

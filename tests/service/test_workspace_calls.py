@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 import pytest
 from running_service import Running, until
-from tests.object_stores import moto
+from tests.object_stores import s3_server
 
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.storage import connections, place
+from lakemirror.storage.place import storage_of
 
 ALL = "/v1/workspaces"
 Serving: TypeAlias = tuple[Running, dict[str, Issued]]
@@ -28,7 +29,7 @@ def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield service, issued
         service.stop()
         return
-    with moto() as server:
+    with s3_server() as server:
         connections.give_options("", server.options)
         root = place(f"{server.bucket()}/lake")
         issued = {name: Principals(root, folder).add(name, [role]) for name, role in roles.items()}
@@ -108,6 +109,45 @@ def test_a_deletion_takes_the_roles_away(serving: Serving) -> None:
     assert service.send("DELETE", f"{ALL}/brief", token=boss).status == 200
     assert service.send("POST", ALL, {"displayName": "brief"}, token=boss).status == 201
     assert service.send("GET", f"{ALL}/brief", token=token).status == 403
+
+
+@pytest.mark.parametrize("by", ["REST", "access"])
+def test_roles_that_a_killed_rename_has_left_open_no_later_workspace(serving: Serving, by: str) -> None:
+    """Killed between the roles and the name, and the same call never came again."""
+    service, issued = serving
+    boss, principals, name = service.token(issued["boss"]), service.service.principals, f"left{by.lower()}"
+    guest = principals.add("guest" + by.lower(), ["halls=read"])
+    principals.move_roles("halls", name)
+    if by == "REST":
+        assert service.send("POST", ALL, {"displayName": name.upper()}, token=boss).status == 201
+    else:
+        principals.add("invited", [f"{name.upper()}=read"])
+        service.service.registry.look()
+        assert service.send("GET", f"{ALL}/{name}", token=service.token(issued["boss"])).status == 200
+    assert service.send("GET", f"{ALL}/{name}", token=service.token(guest)).status == 403
+
+
+def test_killed_before_the_workspace_goes_a_deletion_has_taken_its_roles(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, issued = serving
+    boss, principals = service.token(issued["boss"]), service.service.principals
+    service.send("POST", ALL, {"displayName": "halfway"}, token=boss)
+    token = service.token(principals.add("halfguest", ["halfway=read"]))
+    folder = service.service.registry.workspace("halfway").folder  # type: ignore[union-attr]
+    (folder / "thesis.txt").write_bytes(b"mine")
+    assert service.send("DELETE", f"{ALL}/halfway", token=boss).status == 409
+    assert service.send("GET", f"{ALL}/halfway", token=token).status == 200, "what stays keeps its roles"
+    (folder / "thesis.txt").unlink()
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(type(storage_of(folder)), "delete", killed)
+        assert service.send("DELETE", f"{ALL}/halfway", token=boss).status >= 500
+    assert service.send("GET", f"{ALL}/halfway", token=token).status == 403
+    assert service.send("DELETE", f"{ALL}/halfway", token=boss).status == 200
 
 
 def test_a_workspace_with_files_of_others_is_not_deleted(serving: Serving, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from endpoint_double import EndpointServer
-from tests.object_stores import StoreServer, moto
+from tests.object_stores import StoreServer, s3_server
 from wire import Wire
 
 from lakemirror.storage import connections, place
@@ -17,9 +17,8 @@ from lakemirror.storage import connections, place
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[StoreServer]:
-    """An S3 server: moto."""
-    pytest.importorskip("moto")
-    with moto() as server:
+    """An S3 server."""
+    with s3_server() as server:
         yield server
 
 

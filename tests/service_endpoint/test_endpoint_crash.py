@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from endpoint_double import DATABASE_ID
 from tests import preloaded
-from tests.object_stores import StoreServer, moto
+from tests.object_stores import StoreServer, s3_server
 from wire import ZONE, Wire
 
 from lakemirror.failpoints import STORAGE_NAMES
@@ -71,8 +71,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[StoreServer]:
-    pytest.importorskip("moto")
-    with moto() as server:
+    with s3_server() as server:
         yield server
 
 

@@ -1,6 +1,6 @@
-"""Entries in a Hive metastore (Derby) that follow a mirror; prints what each step did, as JSON.
+"""Entries in a Hive metastore that follow a mirror; prints what each step did, as JSON.
 
-python hive_scenario.py PLACE first|later
+python hive_scenario.py PLACE first|later [thrift://HOST:PORT]     without an address: Derby, in this process
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(place: Path) -> SparkSession:
-    options = {
-        "spark.sql.catalogImplementation": "hive",
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={place / 'metastore'};create=true",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
-    }
+def session(place: Path, address: str = "") -> SparkSession:
+    options = {"spark.sql.catalogImplementation": "hive", "spark.sql.warehouse.dir": str(place / "warehouse")}
+    if address:
+        options["spark.hadoop.hive.metastore.uris"] = address
+    else:
+        derby = f"jdbc:derby:;databaseName={place / 'metastore'};create=true"
+        options["spark.hadoop.javax.jdo.option.ConnectionURL"] = derby
+        options["spark.driver.extraJavaOptions"] = f"-Dderby.system.home={place}"
     return start(Settings(master="local[2]", spark=tuple(options.items())), delta=True, short=True)
 
 
@@ -111,7 +112,7 @@ def later(steps: Steps) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    spark = session(place)
+    spark = session(place, *sys.argv[3:])
     steps = Steps(place, spark)
     {"first": first, "later": later}[sys.argv[2]](steps)
     print(json.dumps(steps.said))

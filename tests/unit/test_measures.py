@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.source import parsed
+from tests.source import nodes
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "measures.py"
 
@@ -65,7 +65,7 @@ def test_the_way_of_one_upserted_row(followed: Any) -> None:
 
 
 def test_files_functions_records_circles_and_names(measures: ModuleType) -> None:
-    size = measures.size(parsed)
+    size = measures.size(nodes)
     assert not size.long_files, size.long_files
     assert not size.long_functions, size.long_functions
     assert not size.many_parameters, size.many_parameters

@@ -75,11 +75,23 @@ def test_an_apply_meets_few_files_however_many_came_before(
     assert table.written, "nothing was merged"
 
 
+def test_few_files_where_many_changes_come_between_few() -> None:
+    """Files that have lost nearly all rows do not keep others from being merged."""
+    table = Table(1_000_000)
+    for number in range(1, 1_200):
+        table.change(400_000 if number % 60 == 0 else 1_000)
+        if number % 4 == 0:
+            table.merge()
+        assert len(table.files) <= 16, number
+
+
 def test_few_files_of_one_size_and_files_that_are_half_deleted() -> None:
     small = [_add(name, 1_000, 1_000) for name in range(4)]
     large, half = _add(10, _MOST, _MOST * 3 // 4), _add(11, _MOST, _MOST // 2)
     assert in_tiers([*small[:3], large]) == []
     assert in_tiers([*small, large]) == small
+    few = [_add(20, 1_000, 10), _add(21, 1_000, 11), _add(22, 1_000, 200)]
+    assert in_tiers([*small, *few, large]) == [*few, *small]
     assert in_tiers([*small[:3], large, half]) == [half]
     assert in_tiers([*small, large, half]) == [*small, half]
     assert in_tiers([_add(1, 1_000, 400)]) == [], "a look-up costs the same without its deleted rows"

@@ -30,6 +30,8 @@ from lakemirror.landing_zone.database_folder import databases_below, missing_dat
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.partner_events import read_partner
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import (
     LANDING_ZONE,
     MARKER,
@@ -46,7 +48,8 @@ from lakemirror.landing_zone.zone import (
     scan,
     why_skipped,
 )
-from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
+from lakemirror.lint.contents import check_content, check_delimited
+from lakemirror.lint.rows import Expected, SeenColumns
 from lakemirror.mirror.history.history_tables import named_tables
 from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed, column_rules
@@ -121,14 +124,12 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     read = metadata or TableMetadata()
     yield from _check_numbers(folder, read)
     yield from _check_sizes(folder, read)
-    expected = Expected(
-        table,
-        metadata.key_columns if metadata else None,
-        read.upsert_by_default,
-        column_rules(allowed(settings, str(folder.name))),
-        settings.undeclared_columns,
-        settings.memory,
-    )
+    rules = column_rules(allowed(settings, str(folder.name)))
+    if read.options is not NO_OPTIONS:
+        rules = replace(rules, added=ADDED_COLUMNS)
+    keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
+    others = settings.undeclared_columns, settings.memory
+    expected = Expected(table, keys, read.upsert_by_default, rules, sequence, *others)
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:
         for _, entry in _in_order(folder, read):

@@ -76,8 +76,8 @@ def in_between(adds: Collection[Action]) -> list[Action]:
 def in_tiers(adds: Collection[Action]) -> list[Action]:
     """The next piece of files with rows that every apply looks up, such as open versions, while changes arrive.
 
-    Files of which half is deleted, if that is much; and if there are a few of about one size, by living rows, these
-    (`_smallest`). So an apply meets few files, and about as many deleted rows in them as living ones, and a row is
+    Files of which half is deleted, if that is much; and if there are a few of about one size, by living rows, these and
+    all smaller ones. So an apply meets few files, and about as many deleted rows in them as living ones, and a row is
     written again only after about as many have come or been deleted. A file that has half of the most rows of a piece
     is large enough.
     """
@@ -85,8 +85,7 @@ def in_tiers(adds: Collection[Action]) -> list[Action]:
     small = [
         add for add in counted if 2 * _living(add) <= _MOST_ROWS_IN_TURN and 2 * living_bytes(add) <= MOST_IN_PIECE
     ]
-    tier = _smallest(small, _living)
-    return _lasting([*_half_deleted(adds), *(tier if len(tier) >= _FEW else [])])
+    return _lasting([*_half_deleted(adds), *_tier(small)])
 
 
 def when_idle(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
@@ -213,19 +212,34 @@ def _lasting(adds: Iterable[Action]) -> list[Action]:
     return _piece(list({id(add): add for add in adds}.values()), _MOST_ROWS_IN_TURN, (_living, living_bytes))
 
 
-def _smallest(adds: Iterable[Action], weight: Weight = _bytes) -> list[Action]:
+def _tier(adds: Iterable[Action]) -> list[Action]:
+    """The smallest files, by living rows, up to the first few of which each has at most twice as many rows as those
+    before it together; empty if there are no such few."""
+    found: list[Action] = []
+    group = rows = 0
+    for add in sorted(adds, key=_living):
+        if _living(add) > 2 * rows:
+            if group >= _FEW:
+                break
+            group = 0
+        found.append(add)
+        group, rows = group + 1, rows + _living(add)
+    return found if group >= _FEW else []
+
+
+def _smallest(adds: Iterable[Action]) -> list[Action]:
     """The smallest files, each at most twice as large as those before it together; empty for a single one. A file that
     is much smaller than all others is left out: it must not keep them from being merged.
     """
     found: list[Action] = []
     size = 0
-    for add in sorted(adds, key=weight):
-        if found and weight(add) > 2 * size:
+    for add in sorted(adds, key=_bytes):
+        if found and int(add["size"]) > 2 * size:
             if len(found) > 1:
                 break
             found, size = [], 0
         found.append(add)
-        size += weight(add)
+        size += int(add["size"])
     return found if len(found) > 1 else []
 
 

@@ -71,7 +71,7 @@ def evolve(
             raise TableError("columns-ambiguous", f"{file}: {how}", file=file, column=other)
         seen[lower] = file_column.name
         if rules.added:
-            _check_not_added(file_column.name, file, rules)
+            check_not_added(file_column.name, file, rules)
         index = indexes.get(lower)
         grown = evolved(None if index is None else result[index], file_column, file, rules)
         if grown is not None and index is None:
@@ -81,7 +81,8 @@ def evolve(
     return tuple(result)
 
 
-def _check_not_added(name: str, file: str, rules: Rules) -> None:
+def check_not_added(name: str, file: str, rules: Rules) -> None:
+    """TableError `column-name-reserved` for the name of a column that lakemirror adds."""
     own = next((each for each in rules.added if each.lower() == name.lower()), None)
     if own is not None:
         message = f"{file}: column {name!r} has the name of the column {own!r}, which lakemirror adds to this table"

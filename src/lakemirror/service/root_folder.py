@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +125,16 @@ class RootFolder:
         _remove_objects(folder)
         return True
 
-    def remove_workspace(self, folder: Place) -> bool:
-        """Removes a workspace's folder that holds nothing but its file; False where something else is in it."""
+    def remove_workspace(self, folder: Place, before: Callable[[], object]) -> bool:
+        """Removes a workspace's folder that holds nothing but its file; False where something else is in it.
+
+        `before`: is called once it is to be removed.
+        """
         storage = storage_of(folder)
         listed = storage.list("", lambda _: False)
         if listed.folders or listed.others or any(each.path != WORKSPACE_FILE for each in listed.files):
             return False
+        before()
         storage.delete(WORKSPACE_FILE)
         place = local_path(folder)
         if place is not None:

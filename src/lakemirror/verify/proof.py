@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, 
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
+from lakemirror.verify.archive_sides import NAME as ARCHIVE
 from lakemirror.verify.archive_sides import Archive, archive_side
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
 from lakemirror.verify.columns import TableColumn, table_columns
@@ -46,6 +46,7 @@ Progress = Callable[[str, int, int], None]
 """Table, rows done, rows in all."""
 
 _KEYS_PROPERTY = "lakemirror.keyColumns"
+_SOURCE = "the source"
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
 _ATTEMPTS = 3  # an engine that runs may move a file while it is read
 
@@ -187,7 +188,6 @@ class _TableProof:
         adds = list(self._state.files.values())
         total = sum(_records(add) for add in adds)
         done = 0
-        lock = threading.Lock()
         restored = any(str(commit.info.get("operation")) == "RESTORE" for commit in self._state.commits)
 
         def check(add: Action) -> FileReport:
@@ -206,17 +206,16 @@ class _TableProof:
 
         with ThreadPoolExecutor(self._threads) as pool:
             for report, add in zip(pool.map(check, adds), adds, strict=True):
-                with lock:
-                    done += _records(add)
-                    self.rows += report.rows
-                    self.findings += report.findings
+                done += _records(add)
+                self.rows += report.rows
+                self.findings += report.findings
                 if self._progress is not None:
                     self._progress(self._table, done, total)
 
     def _compare(self, side: Side, mine: RowStore) -> None:
         unreadable = {"verify-file-missing", "verify-file-unreadable", "verify-impossible"}
         if any(finding.code in unreadable and finding.file for finding in self.findings):
-            self._found("verify-impossible", f"rows are not compared with {side.name}: data files cannot be read")
+            self._impossible(side.name, "data files cannot be read")
             return
         for attempt in range(_ATTEMPTS):
             try:
@@ -228,11 +227,11 @@ class _TableProof:
             except FileNotFoundError as error:  # an engine has moved it aside: list again
                 again = side.again() if attempt < _ATTEMPTS - 1 else None
                 if again is None:
-                    self._found("verify-impossible", f"rows are not compared with {side.name}: {error}")
+                    self._impossible(side.name, error)
                     return
                 side = again
             except _READING as error:
-                self._found("verify-impossible", f"rows are not compared with {side.name}: {error}")
+                self._impossible(side.name, error)
                 return
 
     def _living(self) -> Iterator[pa.RecordBatch]:
@@ -245,10 +244,8 @@ class _TableProof:
             return None
         try:
             return self._archive_side()
-        except archived_files.NotComparable as reason:
-            self._found("verify-impossible", f"rows are not compared with the archived files: {reason}")
-        except _READING as error:
-            self._found("verify-impossible", f"rows are not compared with the archived files: {error}")
+        except (archived_files.NotComparable, *_READING) as error:
+            self._impossible(ARCHIVE, error)
         return None
 
     def _archive_side(self) -> Side:
@@ -280,7 +277,7 @@ class _TableProof:
             with source.rows(types) as (names, _):
                 pass
         except _READING as error:
-            self._found("verify-impossible", f"rows are not compared with the source: {error}")
+            self._impossible(_SOURCE, error)
             return None
         compared = choose(self._columns, self._keys(), (), names)
         mine, theirs = {c.name.lower() for c in self._columns}, {name.lower() for name in names}
@@ -301,7 +298,7 @@ class _TableProof:
                 compared.take(store, batch)
 
         rows = sum(_records(add) for add in self._state.files.values())
-        return Side("the source", compared, buckets_for(rows), fill, read)
+        return Side(_SOURCE, compared, buckets_for(rows), fill, read)
 
     def _keys(self) -> tuple[str, ...]:
         text = (self._state.metadata.get("configuration") or {}).get(_KEYS_PROPERTY, "[]")
@@ -314,6 +311,10 @@ class _TableProof:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 return int(json.loads(commit.info["userMetadata"])["lakemirror"]["rows"])
         return 0
+
+    def _impossible(self, other: str, why: object) -> None:
+        """Adds the finding that rows are not compared. `other`: the name of the other side."""
+        self._found("verify-impossible", f"rows are not compared with {other}: {why}")
 
     def _found(self, code: str, message: str) -> None:
         self.findings.append(Finding(code, self._table, message))

@@ -88,6 +88,21 @@ def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], dat
     play(data.draw(stories(deletes, sequence, history, again=True)))
 
 
+@pytest.mark.parametrize(
+    "case",
+    cases(
+        [("soft", "number", VERSIONS)],
+        [("ignore", "list", ["changes", "scd2"]), ("hard", "", "scd2"), ("soft", "", None)],
+    ),
+    ids=named,
+)
+@settings(max_examples=rounds(6, 150), **SLOW)
+@given(data=st.data())
+def test_partial_rows_without_a_row(case: tuple[str, str, Any], data: Any) -> None:
+    deletes, sequence, history = case
+    play(data.draw(stories(deletes, sequence, history, partial=True, again=bool(sequence), missing=True)))
+
+
 def spoil(chance: random.Random, files: list[Path]) -> None:
     """Something bad to one of the copies, or nothing."""
     if not files or chance.random() < 0.5:

@@ -320,6 +320,7 @@ def ended(transaction: int) -> Group:
     return Group("io.debezium.connector.common.TransactionMetadataValue", Schema(()), json.dumps(line).encode())
 
 
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 def test_two_captures_of_one_table_stop_the_slower(tmp_path: Path) -> None:
     first, second = opened(tmp_path), opened(tmp_path)
     rows = events(event("c", None, row(1))).append_column("commit", pa.array([10]))
@@ -343,6 +344,7 @@ def test_events_that_a_load_has_may_have_columns_that_are_gone(tmp_path: Path) -
         stream.publish(rows.append_column("commit", pa.array([51])), gone, nothing)
 
 
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 def test_a_footer_says_where_its_file_ends(tmp_path: Path) -> None:
     stream = opened(tmp_path, start=5)
     rows = events(event("c", None, row(1), 6, 3, 1), event("c", None, row(2), 7, 3, 2))

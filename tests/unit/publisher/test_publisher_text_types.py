@@ -230,6 +230,7 @@ def test_a_file_that_grows_meanwhile_is_published_in_the_types_of_its_rows(tmp_p
         ("2026-01-01T00:00:00", "2026-01-01 00:00+01"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 def test_a_later_text_that_does_not_fit_is_refused_with_its_row(tmp_path: Path, before: str, later: str) -> None:
     table = Landing(tmp_path).table("t")
     (tmp_path / "t.csv").write_text(f"v\n{before}\n")
@@ -258,6 +259,7 @@ def test_a_later_text_that_does_not_fit_is_refused_with_its_row(tmp_path: Path, 
         ("2026-01-01T00:00:00Z", "2026-01-01 01:00:00.5", dt.datetime(2026, 1, 1, 1, 0, 0, 500_000, dt.timezone.utc)),
     ],
 )
+@pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 def test_a_later_text_keeps_the_type_of_before(tmp_path: Path, before: str, later: str, value: Any) -> None:
     table = Landing(tmp_path).table("t")
     for text in (before, later):

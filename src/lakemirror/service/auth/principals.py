@@ -112,7 +112,7 @@ class Principals:
         return content.by_id.get(client_id.lower()) or content.principals.get(client_id)
 
     def add(self, name: str, roles: Sequence[str]) -> Issued:
-        """A new principal; makes the folders of its workspaces.
+        """A new principal; makes the folders of its workspaces, which are open to nobody else then.
 
         `roles`: WORKSPACE=read or WORKSPACE=contribute. LakemirrorError `principal-invalid`.
         """
@@ -133,9 +133,11 @@ class Principals:
         def added(content: _Content) -> _Content:
             if name in content.principals:
                 raise LakemirrorError("principal-invalid", f"there is a principal {name} already")
+            others = content.principals
             for workspace in granted:
+                others = self._without_stale_roles(others, workspace)
                 _make_workspace(self._root, workspace)
-            return _Content(content.tenant_id, {**content.principals, name: principal})
+            return _Content(content.tenant_id, {**others, name: principal})
 
         return Issued(principal, secret, self._change(added).tenant_id)
 
@@ -164,18 +166,21 @@ class Principals:
 
     def move_roles(self, workspace: str, to: str | None) -> None:
         """Gives every role on a workspace for another name of it; None: takes the roles away."""
-        old = workspace.lower()
+        self._change(lambda content: _Content(content.tenant_id, _moved(content.principals, workspace.lower(), to)))
 
-        def moved(content: _Content) -> _Content:
-            principals = dict(content.principals)
-            for name, each in content.principals.items():
-                if old in each.roles:
-                    left = {key: role for key, role in each.roles.items() if key != old}
-                    roles = left if to is None else {**left, to.lower(): each.roles[old]}
-                    principals[name] = replace(each, roles=roles)
-            return _Content(content.tenant_id, principals)
+    def forget_stale_roles(self, workspace: str) -> None:
+        """Takes away the roles on a workspace that does not exist: those of one whose rename or deletion was killed."""
 
-        self._change(moved)
+        def forgotten(content: _Content) -> _Content:
+            return _Content(content.tenant_id, self._without_stale_roles(content.principals, workspace))
+
+        self._change(forgotten)
+
+    def _without_stale_roles(self, principals: Mapping[str, Principal], workspace: str) -> Mapping[str, Principal]:
+        """Looks at the folders after the principals were read: a folder is made before its first role is given."""
+        if workspace == "*" or workspace.lower() in workspace_folders(self._root):
+            return principals
+        return _moved(principals, workspace.lower(), None)
 
     def follow(self) -> None:
         """Reads what another process has changed. LakemirrorError where a store does not answer."""
@@ -302,6 +307,16 @@ def _unreadable(path: Place) -> LakemirrorError:
 def _scrypt(secret: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:
     data = secret.encode("utf-8", "surrogatepass")[:1024]
     return hashlib.scrypt(data, salt=salt, n=cost["n"], r=cost["r"], p=cost["p"], maxmem=64 * 1024**2, dklen=32)
+
+
+def _moved(principals: Mapping[str, Principal], old: str, to: str | None) -> dict[str, Principal]:
+    """The principals, with their roles on the workspace `old` for another one; None: without them."""
+    moved = dict(principals)
+    for name, each in principals.items():
+        if old in each.roles:
+            left = {key: role for key, role in each.roles.items() if key != old}
+            moved[name] = replace(each, roles=left if to is None else {**left, to.lower(): each.roles[old]})
+    return moved
 
 
 def _make_workspace(root: Place, name: str) -> None:

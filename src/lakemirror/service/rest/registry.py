@@ -143,13 +143,13 @@ class FolderRegistry:
             self._workspaces[workspace.id] = _Workspace(entry, databases, held.inodes)
             return entry
 
-    def delete_workspace(self, workspace: WorkspaceEntry) -> None:
-        """Removes a workspace that holds nothing. NotEmpty; KeyError."""
+    def delete_workspace(self, workspace: WorkspaceEntry, before: Callable[[], object]) -> None:
+        """Removes a workspace that holds nothing; `before` is called once that is sure. NotEmpty; KeyError."""
         with self._lock, _coded():
             held = self._workspaces[workspace.id]
             if held.databases:
                 raise NotEmpty("The workspace holds mirrored databases: delete them first.")
-            if not self._tree.remove_workspace(held.entry.folder):
+            if not self._tree.remove_workspace(held.entry.folder, before):
                 raise NotEmpty("The workspace's folder holds something, perhaps databases deleted a while ago.")
             del self._workspaces[workspace.id]
 

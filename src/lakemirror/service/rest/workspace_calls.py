@@ -1,7 +1,8 @@
 """Workspaces that the operator makes, renames and deletes by REST.
 
 A rename changes the address, not the folder nor the id, and who had a role on the old name has it on the new one. A
-deletion takes the roles away, so that a later workspace of this name is open to nobody.
+deletion takes the roles away, so that a later workspace of this name is open to nobody. Roles come first: killed
+between the two, the same call ends what it has begun.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class WorkspaceCalls:
     def create(self, body: Mapping[str, Any]) -> WorkspaceEntry:
         """The new workspace. Refused 400, 409 `WorkspaceNameAlreadyExists`."""
         name = self._name(body)
+        self.principals.forget_stale_roles(name)
         try:
             return self.registry.create_workspace(name)
         except NameInUse:
@@ -39,7 +41,7 @@ class WorkspaceCalls:
         other = self.registry.workspace(name)
         if other is not None and other.id != workspace.id:
             raise _in_use(name)
-        self.principals.move_roles(workspace.name, name)  # first: killed behind it, the same call ends the rename
+        self.principals.move_roles(workspace.name, name)
         try:
             return self.registry.rename_workspace(workspace, name)
         except (NameInUse, KeyError) as error:
@@ -49,12 +51,11 @@ class WorkspaceCalls:
     def delete(self, workspace: WorkspaceEntry) -> None:
         """Deletes a workspace without databases. Refused 404, 409 `WorkspaceNotEmpty`."""
         try:
-            self.registry.delete_workspace(workspace)
+            self.registry.delete_workspace(workspace, lambda: self.principals.move_roles(workspace.name, None))
         except NotEmpty as error:
             raise Refused(409, "WorkspaceNotEmpty", str(error)) from None
         except KeyError:
             raise _gone() from None
-        self.principals.move_roles(workspace.name, None)
 
     def _name(self, body: Mapping[str, Any]) -> str:
         name = body.get("displayName")
