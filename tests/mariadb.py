@@ -2,7 +2,8 @@
 
 It runs as another user where the tests run as root, and ends with the process of the tests, however that ends. Where
 no server is installed its tests are skipped, and the summary says so. MySQL, which Debian has only in `sid`, is in the
-full run where `MYSQLD_BINARY` or PATH has it: `scripts/mysql.sh` unpacks it.
+full run where `MYSQLD_BINARY` or PATH has it: `scripts/mysql.sh` unpacks it. `MARIADB_FOLDER` names the folder of
+another MariaDB than the one that is installed: `scripts/server.sh` unpacks it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any
 
 import pytest
 
-_PLACES = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin"))
+_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin"))
+_FOLDER = os.environ.get("MARIADB_FOLDER")
+_PLACES = f"{_FOLDER}/bin{os.pathsep}{_FOLDER}/scripts" if _FOLDER else _PATH
 PROGRAM = shutil.which("mariadbd", path=_PLACES)
 INSTALL = shutil.which("mariadb-install-db", path=_PLACES)
 NOT_INSTALLED = "MariaDB is not installed; as root: scripts/install.sh mariadb"
@@ -35,7 +38,7 @@ GTIDS = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
 
 def _mysqld() -> str | None:
     """The program of a MySQL server; MariaDB has one of the same name."""
-    found = os.environ.get("MYSQLD_BINARY") or shutil.which("mysqld", path=_PLACES)
+    found = os.environ.get("MYSQLD_BINARY") or shutil.which("mysqld", path=_PATH)
     return None if found is None or Path(found).resolve().name.startswith("mariadb") else found
 
 
@@ -51,10 +54,12 @@ class MariaDb:
     monitor = "binlog monitor"
     """The right to ask how long the log is."""
     clear_log = "reset master"
+    of_all: tuple[str, ...] = (f"--basedir={_FOLDER}", "--skip-ssl") if _FOLDER else ()
+    """Options of each start."""
 
     def __init__(self, *options: str) -> None:
         assert self.program is not None
-        self._options = options or LOGGED
+        self._options = (*(options or LOGGED), *self.of_all)
         self._as_user: list[str] = []
         # not below pytest's own folder, which each run of pytest closes to other users
         self.folder = Path(tempfile.mkdtemp(prefix="lakemirror-mariadb-"))
@@ -75,7 +80,7 @@ class MariaDb:
     def installation(self) -> list[str]:
         """The command that makes the folder of data."""
         assert INSTALL is not None
-        return [INSTALL, "--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"]
+        return [INSTALL, "--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal", *self.of_all]
 
     def _folders(self) -> list[str]:
         return [f"--datadir={self.folder / 'data'}", f"--tmpdir={self.folder}"]
@@ -129,9 +134,10 @@ class MySql(MariaDb):
     log_status = "show binary log status"
     monitor = "replication client"
     clear_log = "reset binary logs and gtids"
+    of_all = ("--mysqlx=OFF", "--secure-file-priv=NULL", "--innodb-doublewrite=OFF")
 
     def __init__(self, *options: str) -> None:
-        super().__init__(*(options or (*LOGGED, *GTIDS)), *_QUIET)
+        super().__init__(*(options or (*LOGGED, *GTIDS)))
 
     def installation(self) -> list[str]:
         first = self.folder / "first.sql"
@@ -139,10 +145,9 @@ class MySql(MariaDb):
             f"create user {USER}@'127.0.0.1' identified by '';\n"
             f"grant all on *.* to {USER}@'127.0.0.1' with grant option;\n"
         )
-        return [str(self.program), "--no-defaults", "--initialize-insecure", f"--init-file={first}", *_QUIET]
+        return [str(self.program), "--no-defaults", "--initialize-insecure", f"--init-file={first}", *self.of_all]
 
 
-_QUIET = ("--mysqlx=OFF", "--secure-file-priv=NULL", "--innodb-doublewrite=OFF")
 SERVERS = {server.kind: server for server in (MariaDb, MySql)}
 
 

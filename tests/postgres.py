@@ -2,7 +2,7 @@
 
 It runs as another user where the tests run as root, and ends with the process of the tests, however that ends. Where
 no server is installed its tests are skipped, and the summary says so. `POSTGRESQL_BINARIES` names the folder of another
-version's programs: `scripts/postgres.sh` unpacks one.
+version's programs: `scripts/server.sh` unpacks one.
 """
 
 from __future__ import annotations

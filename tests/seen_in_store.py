@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lakemirror.storage import Place
@@ -25,6 +25,9 @@ class SeenInStore:
 
     def __str__(self) -> str:
         return str(self._folder / self._path)
+
+    def relative_to(self, above: SeenInStore) -> PurePosixPath:
+        return PurePosixPath(self._path).relative_to(above._path)
 
     @property
     def name(self) -> str:

@@ -22,8 +22,8 @@ from published_contents import MARKER, change_files, changes, comparable, fold, 
 from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.key_values import key_bucket
 from lakemirror.publisher import Landing, LandingTable, disk_rows, published_rows, row_keys
-from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import distinct, positions
 
 pytestmark = pytest.mark.usefixtures("door")
@@ -335,7 +335,7 @@ def test_rows_with_the_same_key_are_in_the_same_part(
     keys, schema, many = drawn
     part: dict[tuple[Any, ...], int] = {}
     for rows in many:
-        numbers = part_numbers(pa.Table.from_pylist(rows, schema), keys, count)
+        numbers = key_bucket(pa.Table.from_pylist(rows, schema).select(keys), count)
         for row, number in zip(rows, numbers, strict=True):
             assert part.setdefault(key_of(row, keys), number) == number < count
 
@@ -352,7 +352,7 @@ def test_rows_with_the_same_key_are_in_the_same_part(
 )
 def test_parts_are_of_about_the_same_size(value: Callable[[int], Any]) -> None:
     values = [value(number) for number in range(9000)]
-    numbers = part_numbers(pa.table({"k": pa.array(values)}), ["k"], 8).tolist()
+    numbers = key_bucket(pa.table({"k": pa.array(values)}), 8).tolist()
     assert all(900 < numbers.count(part) < 1350 for part in range(8))
 
 

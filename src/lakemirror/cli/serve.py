@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from lakemirror.cli.printable import printable, say
 from lakemirror.cli.supervised import leave
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import Place
+from lakemirror.storage.addresses import is_loopback
 from lakemirror.storage.place import database_place, local_path
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class AddressOptions:
             raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
         if not self.host:
             raise LakemirrorError("service-option-invalid", "--host is empty; 0.0.0.0 listens on every address")
-        if self.http and (self.tls_cert or not _is_loopback(self.host)):
+        if self.http and (self.tls_cert or not is_loopback(self.host)):
             message = "--http is for a loopback address, and without a certificate"
             raise LakemirrorError("service-option-invalid", message)
         if self.file_locations and local_path(root) is None:
@@ -153,13 +153,6 @@ async def _serve(service: Service) -> bool:
     await stopping.wait()
     say("stopping; again to stop at once")
     return await service.stop()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bytes(text: str) -> int:

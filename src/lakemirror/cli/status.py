@@ -184,7 +184,7 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 
-    from lakemirror.status.status import format_time, target_rows
+    from lakemirror.status.status import duration_text, format_time, target_rows
 
     table = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):
@@ -192,8 +192,8 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
         table.add_column(heading, justify="left" if is_text else "right")
     for t in tables:
         waiting = f"{t.waiting_for.what} since {format_time(t.waiting_for.since)[:19]}Z" if t.waiting_for else ""
-        applied = _ago(max(0.0, now - t.last_sync)) + " ago" if t.last_sync else ""
-        behind = _ago(t.lag(now)) if t.lag(now) else ""
+        applied = duration_text(max(0.0, now - t.last_sync)) + " ago" if t.last_sync else ""
+        behind = duration_text(t.lag(now)) if t.lag(now) else ""
         counts = (str(t.position), str(t.pending_files), str(t.processed_rows))
         engine = f"{t.engine}: {t.engine_reason}" if t.engine_reason else t.engine
         table.add_row(printable(t.name), t.status, *counts, applied, behind, printable(engine), printable(waiting))
@@ -207,19 +207,11 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
             lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}")
     for t in tables:
         if t.misses_goal(now):
-            goal = f"its goal is {_ago(t.freshness)}"
-            lines.append(f"{printable(t.name)}: misses its freshness: {_ago(t.lag(now))} behind, {goal}")
+            goal = f"its goal is {duration_text(t.freshness)}"
+            lines.append(f"{printable(t.name)}: misses its freshness: {duration_text(t.lag(now))} behind, {goal}")
         if t.error_code:
             lines += ["", f"{printable(t.name)}: {t.error_code}: {printable(t.error_message)}", f"  {t.error_hint}"]
     return lines
-
-
-def _ago(seconds: float) -> str:
-    """A duration for people: 12 s, 5 min, 3 h, 2 d."""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 _MOST_TABLES = 3  # whose warnings of one code are shown one by one

@@ -163,7 +163,7 @@ def _hashes(values: pa.Array) -> np.ndarray:
             values = values.cast(pa.int32())
         elif pa.types.is_timestamp(kind):
             values = values.cast(pa.int64())
-        whole = np.asarray(values.cast(pa.int64()).fill_null(0))
+        whole = np.asarray((values if pa.types.is_uint64(kind) else values.cast(pa.int64())).fill_null(0))
         found = mixed(whole.astype(np.int64).view(np.uint64) + np.uint64(1))
     if values.null_count:
         found = np.where(np.asarray(values.is_null().cast(pa.uint8())).astype(bool), _NULL, found)

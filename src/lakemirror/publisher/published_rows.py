@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.keys.key_values import key_bucket
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from lakemirror.publisher.change_writer import DELETE, MARKER_COLUMN, UPSERT
 from lakemirror.publisher.disk_rows import DiskRows
 from lakemirror.publisher.folders.table_folder import TableFolder
-from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import last_places
 from lakemirror.publisher.sequence import Sequence as Numbers
 
@@ -55,7 +55,7 @@ def published_rows(folder: TableFolder, keys: Sequence[str], schema: pa.Schema) 
                 every.add(batch)
         changes = every.table()
         count = parts_of(changes)
-        parts = part_numbers(changes, keys, count)
+        parts = key_bucket(changes.select(list(keys)), count)
         rows = stack.enter_context(DiskRows(schema, folder.staged("arrow")))
         unknown = []
         for part in range(count):

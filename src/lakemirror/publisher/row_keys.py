@@ -1,17 +1,17 @@
 """Keys of rows as one comparable column, and where the rows of one table are in another; vectorised.
 
-Keys compare as the contract says (section 3): NULL equals NULL, NaN equals NaN, -0.0 equals 0.0.
+Keys compare as everywhere (`keys.key_values`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-LARGEST_CODE = 1 << 62
+from lakemirror.keys.key_values import combined, comparable, comparable_column, key_codes, whole_numbers
+
 MANY = 1000  # rows
 SPREAD = 8  # times as many values as rows
 
@@ -34,7 +34,7 @@ def positions(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Arra
 
 def distinct(table: pa.Table, keys: Sequence[str]) -> int:
     """How many different keys the rows have."""
-    codes, _ = _codes(table, table, keys)
+    codes, _ = _codes(table, table.slice(0, 0), keys)
     return int(pc.count_distinct(codes, mode="all").as_py())
 
 
@@ -42,8 +42,8 @@ def last_places(table: pa.Table, keys: Sequence[str]) -> pa.Array:
     """The place of the last row of each key, ascending."""
     if not table.num_rows:
         return arange(0)
-    codes, _ = _codes(table, table, keys)
-    numbers = pc.dictionary_encode(whole(codes), null_encoding="encode").indices
+    codes, _ = _codes(table, table.slice(0, 0), keys)
+    numbers = pc.dictionary_encode(codes, null_encoding="encode").indices
     last = pa.table({"code": numbers, "at": arange(table.num_rows)}).group_by("code").aggregate([("at", "max")])
     return whole(last["at_max"].take(pc.sort_indices(last["at_max"])))
 
@@ -60,9 +60,7 @@ def named(at: pa.Array, rows: int) -> pa.Array:
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column if isinstance(column, pa.Array) else combined(column)
 
 
 def arange(count: int) -> pa.Array:
@@ -96,10 +94,8 @@ def _by_one_of(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Arr
             if other == key:
                 continue
             one, another = _comparable(wanted[other]), _comparable(known[other]).take(at)
-            nan = pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(another, nan_is_null=True))
             equal = pc.fill_null(pc.equal(one, another), False)
-            both = pc.and_(nan, pc.equal(pc.is_valid(one), pc.is_valid(another)))
-            at = pc.if_else(pc.or_(equal, both), at, None)
+            at = pc.if_else(pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(another))), at, None)
         return at
     return None
 
@@ -114,7 +110,7 @@ def _by_place(wanted: pa.Array, known: pa.Array, unique: bool = False) -> pa.Arr
     if kind is None or known.null_count or len(known) < max(MANY, 1) or not hasattr(pc, "InversePermutationOptions"):
         return None
     wanted, known = (column if column.type == kind else column.view(kind) for column in (wanted, known))
-    lowest, highest = _bounds(known)
+    lowest, highest = pc.min_max(known).as_py().values()
     if highest - lowest > SPREAD * len(known):
         return None
     options = pc.InversePermutationOptions(max_index=highest - lowest, output_type=pa.int32())
@@ -138,50 +134,12 @@ def _equal_front(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> int:
 
 
 def _codes(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
-    """One column for each table; two rows have the same key exactly where they hold the same value.
-
-    Of several key columns it is a whole number, NULL for a key that no row of `known` can have.
-    """
-    pairs = [(_comparable(wanted[key]), _comparable(known[key])) for key in keys]
-    if len(pairs) == 1:
-        return pairs[0]
-    codes, known_codes, size = _numbered(*pairs[0])
-    for pair in pairs[1:]:
-        more, known_more, count = _numbered(*pair)
-        if size * count >= LARGEST_CODE:
-            codes, known_codes, size = _listed(codes, known_codes)
-        codes = pc.add(pc.multiply(codes, count), more)
-        known_codes = pc.add(pc.multiply(known_codes, count), known_more)
-        size *= count
-    return codes, known_codes
-
-
-def _numbered(wanted: pa.Array, known: pa.Array) -> tuple[Any, Any, int]:
-    """The values of two columns as numbers from 0 below a limit, which is returned too."""
-    if wanted.null_count or known.null_count or not (len(wanted) and len(known)):
-        return _listed(wanted, known)
-    as_whole = _whole_number_type(known.type)
-    if as_whole is None:
-        return _listed(wanted, known)
-    if as_whole != known.type:
-        wanted, known = wanted.view(as_whole), known.view(as_whole)
-    lowest, highest = _bounds(wanted, known)
-    if highest - lowest >= 1 << 31:
-        return _listed(wanted, known)
-    wanted, known = (pc.subtract(column.cast(pa.int64()), lowest) for column in (wanted, known))
-    return wanted, known, highest - lowest + 1
-
-
-def _listed(wanted: pa.Array, known: pa.Array) -> tuple[Any, Any, int]:
-    """Each value's place among the different values of `known`; NULL where it is not there."""
-    listed = pc.dictionary_encode(known, null_encoding="encode")
-    codes = pc.index_in(wanted, value_set=listed.dictionary)
-    return codes.cast(pa.int64()), listed.indices.cast(pa.int64()), max(1, len(listed.dictionary))
-
-
-def _bounds(*columns: pa.Array) -> tuple[int, int]:
-    ends = [pc.min_max(column).as_py() for column in columns]
-    return min(end["min"] for end in ends), max(end["max"] for end in ends)
+    """One column for each table; two rows have the same key exactly where they hold the same value."""
+    if len(keys) == 1:
+        return _comparable(wanted[keys[0]]), _comparable(known[keys[0]])
+    both = {key: pa.chunked_array([*wanted[key].chunks, *known[key].chunks], wanted[key].type) for key in keys}
+    codes = whole_numbers(key_codes(comparable(pa.table(both))))
+    return codes.slice(0, wanted.num_rows), codes.slice(wanted.num_rows)
 
 
 def _whole_number_type(kind: pa.DataType) -> pa.DataType | None:
@@ -194,7 +152,4 @@ def _whole_number_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.Array:
-    joined = whole(column)
-    if pa.types.is_floating(joined.type):
-        return pc.add(joined, pa.scalar(0.0, joined.type))  # makes 0.0 of -0.0
-    return joined
+    return combined(comparable_column(column) if pa.types.is_floating(column.type) else column)

@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
+from lakemirror.keys.key_values import key_bucket
 from lakemirror.publisher import sequence, snapshot_state
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE
 from lakemirror.publisher.disk_rows import DiskRows
 from lakemirror.publisher.folders.table_folder import TableFolder
-from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.published_rows import parts_of
 from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
@@ -131,7 +131,7 @@ def compare_in_parts(
     known = snapshot_state.current_rows(state)
     holds = pa.repeat(pa.scalar(True), state.whole.num_rows) if known is None else known
     tables = [content, state.whole, state.added, *([] if touched is None else [touched])]
-    of_content, of_whole, of_added, *of_touched = [part_numbers(table, keys, count) for table in tables]
+    of_content, of_whole, of_added, *of_touched = [key_bucket(table.select(list(keys)), count) for table in tables]
     gone, repeated = [pa.array([], pa.int32())], 0
     with contextlib.ExitStack() as stack:
         changes: DiskRows | None = None
@@ -179,7 +179,7 @@ def _all_new(content: pa.Table, keys: Sequence[str]) -> Difference:
     """The difference to nothing: an initial load, without markers."""
     count = parts_of(content)
     only = content.select(list(keys))
-    parts = part_numbers(only, keys, count) if count > 1 else None
+    parts = key_bucket(only, count) if count > 1 else None
     different = (
         distinct(only, keys)
         if parts is None

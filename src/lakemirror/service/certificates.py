@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import Place
 from lakemirror.storage.place import local_path
-from lakemirror.storage.private_files import write_private
+from lakemirror.storage.private_files import content_of, write_private
 
 NAMES = ("localhost", "*.localhost", "*.dfs.localhost", "*.blob.localhost", "127.0.0.1", "::1")
 _CA_DAYS = 3650
@@ -50,7 +50,7 @@ def made_certificate(folder: Place, names: Sequence[str] = ()) -> Certificate:
     certificate = Certificate(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
     wanted = list(dict.fromkeys([*NAMES, socket.gethostname(), *names]))
     key_path = folder / "ca-key.pem"
-    authority, ca_pem = _loaded(folder / "ca.pem"), _content(key_path)
+    authority, ca_pem = _loaded(folder / "ca.pem"), content_of(key_path)
     if authority is None or ca_pem is None:
         ca_key = ec.generate_private_key(ec.SECP256R1())
         authority = _authority(ca_key)
@@ -63,7 +63,7 @@ def made_certificate(folder: Place, names: Sequence[str] = ()) -> Certificate:
             raise LakemirrorError("service-option-invalid", f"{key_path} is not the key that lakemirror made")
         ca_key = loaded
         current = _loaded(certificate.chain)
-    if current is None or not _belongs(_content(certificate.key), current) or not _fits(current, authority, wanted):
+    if current is None or not _belongs(content_of(certificate.key), current) or not _fits(current, authority, wanted):
         key = ec.generate_private_key(ec.SECP256R1())
         leaf = _leaf(key, ca_key, authority, wanted)
         write_private(certificate.key, _pem_key(key))
@@ -162,15 +162,8 @@ def _belongs(key: bytes | None, leaf: x509.Certificate) -> bool:
 
 def _loaded(path: Place) -> x509.Certificate | None:
     try:
-        return x509.load_pem_x509_certificate(_content(path) or b"")
+        return x509.load_pem_x509_certificate(content_of(path) or b"")
     except ValueError:
-        return None
-
-
-def _content(path: Place) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
         return None
 
 

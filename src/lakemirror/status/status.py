@@ -240,6 +240,14 @@ def stored_bytes(storage: Storage, path: str) -> bytes | None:
         raise
 
 
+def duration_text(seconds: float) -> str:
+    """A duration for people: 12 s, 5 min, 3 h, 2 d."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def format_time(seconds: float | None) -> str:
     """UTC as the vendor writes it, with seven digits; `0001-01-01T00:00:00` for an unknown time."""
     if seconds is None or not math.isfinite(seconds):

@@ -8,6 +8,7 @@ show it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -32,6 +33,14 @@ def parse_address(text: str) -> tuple[str, str]:
         raise ValueError(f"{text} is no address of an object store")
     scheme = match[1].lower()
     return f"{_SPELLED.get(scheme, scheme)}://{match[2]}", (match[3] or "").strip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """True for a name or an address of this machine that no other one reaches."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def local_folder(address: str) -> Path:

@@ -7,17 +7,17 @@ large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.ranged_file import RangedFile
+from lakemirror.storage.storage import Entry
 
 if TYPE_CHECKING:
     from lakemirror.storage.object_store import ObjectStore
-    from lakemirror.storage.storage import Entry
 
 _FIRST = 256 << 10  # bytes at the end that are read first
 _AT_ONE_TIME = 1 << 20  # an object of a known size of at most so many bytes is read by one request
@@ -29,7 +29,7 @@ _PART = 8 << 20  # bytes up to which its pieces are one request
 _AT_ONCE = 4
 
 
-class ObjectFile(io.RawIOBase):
+class ObjectFile(RangedFile):
     """An object, read at any place. All bytes are of one content: FileNotFoundError once it was replaced.
 
     `listed`: as a listing showed it; then this content is read, or FileNotFoundError. `written_once`: nobody replaces
@@ -55,7 +55,6 @@ class ObjectFile(io.RawIOBase):
         self.size = self.entry.size
         self._end_begins = self.size - len(end)
         self._end = end
-        self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._spans: list[tuple[int, memoryview]] = []
 
@@ -83,35 +82,6 @@ class ObjectFile(io.RawIOBase):
         self._spans = [(begin, view) for (begin, _), view in zip(parts, data, strict=True)]
         if last > self._end_begins:
             self._spans.append((self._end_begins, memoryview(self._end)))
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self.size - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
-        data = self._read_at(self._at, wanted)
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        return self.read(-1)
 
     def read_buffer(self, size: int) -> bytes | memoryview:
         """The same as `read`; pyarrow asks for this. What `hold` keeps in one piece is not copied."""

@@ -53,7 +53,7 @@ def change_private(path: Place, made: Callable[[bytes | None], bytes | None]) ->
         return _change_object(path, made)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with locked(path.parent / "lock"):
-        before = _content(path)
+        before = content_of(path)
         after = made(before)
         if after is not None:
             write_private(path, after)
@@ -73,7 +73,7 @@ def _change_object(path: StorePath, made: Callable[[bytes | None], bytes | None]
         try:
             put = path.store.put_over(path.key, after, entry.tag) if entry else path.store.create(path.key, after)
         except LakemirrorError:
-            found = _content(path)
+            found = content_of(path)
             if found is None or made(found) is not None:
                 raise
             return found  # the answer was lost
@@ -82,7 +82,8 @@ def _change_object(path: StorePath, made: Callable[[bytes | None], bytes | None]
     raise LakemirrorError("storage-unavailable", f"{path} is changed by others all the time")
 
 
-def _content(path: Place) -> bytes | None:
+def content_of(path: Place) -> bytes | None:
+    """The bytes of a file; None where there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -45,14 +45,15 @@ def rows(number: int, values: bytes) -> bytes:
 @pytest.mark.parametrize(
     "collation", [b"\2\1\xe0", b"\2\3\xfc\xff\0"], ids=["utf8mb4_unicode_ci", "utf8mb4_0900_ai_ci"]
 )
-def test_a_transaction_of_mysql_8(collation: bytes) -> None:
-    """A collation's number above 250 takes three bytes."""
+@pytest.mark.parametrize("has_places", [True, False], ids=["", "as-mariadb-11.4-writes-it"])
+def test_a_transaction_of_mysql_8(collation: bytes, has_places: bool) -> None:
+    """A collation's number above 250 takes three bytes. MariaDB 11.4 says of no event within it where it ends."""
     found = reader(("test", "_prim"))
     list(found.read(event(33, GTID, 340)))
-    list(found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400)))
-    list(found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480)))
+    list(found.read(event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"test\0BEGIN", 400 * has_places)))
+    list(found.read(event(19, KEYED.replace(b"\2\1\xe0", collation), 480 * has_places)))
     values = struct.pack("<i", -2) + b"\7tulp\xc3\xa9n" + struct.pack("<q", 2**40)
-    list(found.read(event(30, rows(0x6C, values), 540)))
+    list(found.read(event(30, rows(0x6C, values), 540 * has_places)))
     list(found.read(event(16, bytes(8), 571)))
     (written,), ended, exchanged = found.take()
     name = "5ccc103344a811eabd590242ac190003:119"

@@ -7,7 +7,6 @@ name of its own, and the second answer to a rename shows that the first was carr
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import random
 import socket
@@ -22,6 +21,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.folders.credentials import Credential, Tokens
+from lakemirror.storage.addresses import is_loopback
 
 CA_VARIABLE = "LAKEMIRROR_CA"  # a PEM file with the authority of the service's certificate
 WHERE = "Correct the workspace or the database in the address; only the service can make one."
@@ -82,7 +82,7 @@ class Endpoint:
                 f"{parts.scheme}://{parts.hostname or ''}… is no address of a mirrored database",
                 hint="Give https://host/workspace/database.",
             )
-        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise LakemirrorError(
                 "input-invalid", f"{parts.hostname}: credentials are sent in clear to this machine only",
                 hint="Give an https:// address.",
@@ -175,7 +175,7 @@ class Endpoint:
 
     def _post(self, origin: str, path: str, form: bytes) -> tuple[int, bytes]:
         parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or (parts.scheme == "http" and not _is_loopback(parts.hostname or "")):
+        if parts.scheme not in ("http", "https") or (parts.scheme == "http" and not is_loopback(parts.hostname or "")):
             raise LakemirrorError("credential-invalid", "the authority has no https:// address")
         until = time.monotonic() + PATIENCE
         while True:
@@ -234,13 +234,6 @@ class _Connection(http.client.HTTPConnection):
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
     pass
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _reason(error: Exception) -> str:

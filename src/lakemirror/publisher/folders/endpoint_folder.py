@@ -11,7 +11,6 @@ import base64
 import email.utils
 import io
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +23,8 @@ from lakemirror.failpoints import reach
 from lakemirror.publisher.change_writer import token_of
 from lakemirror.publisher.folders.endpoint import WHERE, Answer, Endpoint, FilePart
 from lakemirror.publisher.folders.remote_folder import KEPT, RemoteFolder
-from lakemirror.publisher.folders.table_folder import (
-    DROPPED_PREFIX,
-    IS_DROPPED,
-)
+from lakemirror.publisher.folders.table_folder import DROPPED_PREFIX, IS_DROPPED
+from lakemirror.storage.ranged_file import RangedFile
 
 _BLOCK = 64 << 20  # bytes of one request
 _TAIL = 64 << 10  # bytes that are read first: a Parquet footer is at the end
@@ -181,47 +178,26 @@ class EndpointFolder(RemoteFolder):
             query["marker"] = following
 
 
-class _RemoteFile(io.RawIOBase):
-    """A file behind the endpoint, read by ranges. It is one version of the file, or an OSError."""
+class _RemoteFile(RangedFile):
+    """A file behind the endpoint. It is one version of the file, or an OSError."""
 
     def __init__(self, endpoint: Endpoint, path: str) -> None:
         """FileNotFoundError."""
+        super().__init__()
         self._endpoint, self._path = endpoint, path
-        self._at = 0
         answer = self._ranged(f"bytes=-{_TAIL}", "")
         self._etag = answer.headers.get("ETag", "")
         self._tail = b"" if answer.status == 416 else answer.body
         whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
-        self._size = int(whole) if whole.isdigit() and answer.status == 206 else len(self._tail)
+        self.size = int(whole) if whole.isdigit() and answer.status == 206 else len(self._tail)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        data = self._bytes(self._at, min(len(view), self._size - self._at))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _bytes(self, start: int, length: int) -> bytes:
-        if length <= 0:
+    def _read_at(self, begin: int, size: int) -> bytes:
+        if not size:
             return b""
-        kept = self._size - len(self._tail)
-        if start >= kept:
-            return self._tail[start - kept : start - kept + length]
-        return self._ranged(f"bytes={start}-{start + length - 1}", self._etag).body
+        kept = self.size - len(self._tail)
+        if begin >= kept:
+            return self._tail[begin - kept : begin - kept + size]
+        return self._ranged(f"bytes={begin}-{begin + size - 1}", self._etag).body
 
     def _ranged(self, wanted: str, etag: str) -> Answer:
         headers = {"Range": wanted, **({"If-Match": etag} if etag else {})}

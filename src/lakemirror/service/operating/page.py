@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lakemirror.service.operating.plots import day_plots
+from lakemirror.status.status import duration_text
 
 REFRESH = 5  # seconds after which a page loads itself again
 HEADERS = {
@@ -135,7 +136,7 @@ def table_page(view: Mapping[str, Any]) -> str:
         ("Last apply", _text(_moment(view["lastApply"])) if view["lastApply"] else "none yet"),
     ]
     if view["freshnessSeconds"]:
-        facts.append(("Goal", f"applied within {_duration(view['freshnessSeconds'])}"))
+        facts.append(("Goal", f"applied within {duration_text(view['freshnessSeconds'])}"))
     for each in view.get("targets", ())[1:]:
         what = f"{each['status']} {each['errorCode']}".strip()
         facts.append((f"Table of {each['mode']}", _text(f"{each['name']}: file {each['position']}, {what}")))
@@ -237,7 +238,7 @@ def _capture(capture: Mapping[str, Any]) -> str:
     rows = [
         [
             _text(each["table"]), _state(each["phase"], None), f"{each['rowsLoaded']:,}",
-            "" if each["secondsBehind"] is None else _duration(each["secondsBehind"]),
+            "" if each["secondsBehind"] is None else duration_text(each["secondsBehind"]),
             _text(": ".join(filter(None, (each["errorCode"], each["errorMessage"])))),
         ]
         for each in tables
@@ -287,7 +288,7 @@ def _figures(view: Mapping[str, Any]) -> list[str]:
 
 def _behind(view: Mapping[str, Any]) -> str:
     """How far a table or a database is behind; marked where a goal of freshness is missed."""
-    text = _duration(view["lagSeconds"])
+    text = duration_text(view["lagSeconds"])
     return f'<span class="bad">{text}, misses its goal</span>' if view["freshnessMissed"] else text
 
 
@@ -315,13 +316,6 @@ def _size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _link(address: str, name: str) -> str:

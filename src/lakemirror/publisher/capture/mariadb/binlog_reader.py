@@ -41,7 +41,7 @@ class BinlogReader:
         """`ignore`: rows that are others by a definition of columns or partitions are left as they are."""
         self._followed, self._codec_of, self._is_mariadb = set(followed), codec_of, is_mariadb
         self._ignore = ignore
-        self._file = 0
+        self._file = self._at = 0
         self._tables: dict[int, MappedTable | None] = {}
         self._known: dict[bytes, tuple[int, MappedTable]] = {}
         self._transaction, self._begin, self._is_open, self._is_held = "", 0, False, False
@@ -64,12 +64,13 @@ class BinlogReader:
             return
         if kind == FORMAT and self.begun.setdefault(self._file, begun_by(event)) != begun_by(event):
             raise LakemirrorError("capture-source-failed", "the binary log was begun again")
-        if flags & _ARTIFICIAL or not behind or kind == HEARTBEAT:
+        # MariaDB 11.4 does not write where the events within a transaction end
+        if flags & _ARTIFICIAL or kind == HEARTBEAT or not (behind or self._is_open):
             return
-        if behind < length:
+        if 0 < behind < length:
             raise LakemirrorError("capture-source-failed", "a file of the binary log is longer than 4 GiB")
         self._seconds = seconds or self._seconds
-        at = (self._file << 32) + behind
+        at = self._at = (self._file << 32) + behind if behind else self._at + length
         if kind != PAYLOAD:
             self._act(kind, body, at, length)
             yield
