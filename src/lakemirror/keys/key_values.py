@@ -43,19 +43,15 @@ def comparable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def key_codes(keys: pa.Table) -> np.ndarray:
     """One number per row (int64), equal exactly if the keys are equal. `keys`: in the form of `comparable`."""
-    if keys.num_columns == 1 and (dense := _dense_codes(keys.column(0))) is not None:
-        return dense
-    all_before: pa.Array | None = None
+    if keys.num_columns == 1:
+        return _column_codes(keys.column(0))[0]
+    codes, width = np.zeros(keys.num_rows, np.int64), 1
     for column in keys.columns:
-        encoded = combined(column).dictionary_encode(null_encoding="encode")
-        code = encoded.indices.cast(pa.int64())
-        if all_before is not None:
-            both = pc.add(pc.multiply(all_before, max(1, len(encoded.dictionary))), code)
-            code = both.dictionary_encode().indices.cast(pa.int64())
-        all_before = code
-    if all_before is None:
-        return np.zeros(keys.num_rows, np.int64)
-    return np.asarray(all_before)
+        more, size = _column_codes(column)
+        codes, width = codes * size + more, width * size
+        if not are_dense(width, len(codes)):
+            codes, width = _encoded(whole_numbers(codes))
+    return codes
 
 
 def key_bucket(keys: pa.Table, buckets: int) -> np.ndarray:
@@ -82,20 +78,21 @@ def mixed(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Codes of dense integers: the distance from the lowest one, without hashing. None if they are not dense."""
-    if (
-        not (pa.types.is_integer(column.type) or pa.types.is_date32(column.type))
-        or column.null_count
-        or not len(column)
-    ):
-        return None
-    values = np.asarray(combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
-    low, high = int(values.min()), int(values.max())
-    if not are_dense(high - low, len(values)):
-        return None
-    codes: np.ndarray = np.subtract(values, low, dtype=np.int64)
-    return codes
+def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+    """Codes of one column, and a number above all of them. Dense whole numbers are not hashed: their code is the
+    distance from the lowest one."""
+    is_whole = pa.types.is_integer(column.type) or pa.types.is_date32(column.type)
+    if is_whole and not column.null_count and len(column):
+        values = np.asarray(combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
+        low, high = int(values.min()), int(values.max())
+        if are_dense(high - low, len(values)):
+            return np.subtract(values, low, dtype=np.int64), high - low + 1
+    return _encoded(combined(column))
+
+
+def _encoded(values: pa.Array) -> tuple[np.ndarray, int]:
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.cast(pa.int64())), len(encoded.dictionary)
 
 
 def are_dense(width: int, count: int) -> bool:

@@ -38,10 +38,10 @@ def test_a_slot_goes_on_after_a_failover_where_the_server_can_do_it(version: int
         def execute(self, query: str, _: Any = None) -> Any:
             said.append(query)
             made = any("pg_create_logical_replication_slot" in each for each in said)
-            row = (False, "reserved", 0, 0, False) if made else None
+            row = (False, "reserved", 0, 7) if made else None
             return SimpleNamespace(fetchone=lambda: (1,) if "pg_publication " in query else row)
 
     connection: Any = Server()
-    assert ChangeLog(connection, "slot").make().name == "slot"
+    assert ChangeLog(connection, "slot").make().confirmed == 7
     (made,) = (each for each in said if "pg_create_logical_replication_slot" in each)
     assert ("failover => true" in made) is is_kept

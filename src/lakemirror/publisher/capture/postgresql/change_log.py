@@ -21,6 +21,7 @@ from lakemirror.publisher.capture.postgresql.slot import SlotReport, read_slot
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 from lakemirror.publisher.capture.source_interface import Log, Step
 from lakemirror.publisher.capture.source_pulse import HEARTBEAT
+from lakemirror.publisher.sources.sql_types import quoted
 
 _PREFIX = "lakemirror"  # of messages in the log
 _NUMBER = "({} - '0/0')::bigint"
@@ -113,7 +114,7 @@ class ChangeLog(Log):
         published = self.published()
         for change, names in (("add", set(tables) - published), ("drop", published - set(tables))):
             for schema, table in sorted(names):
-                self._run(f'alter publication "{self._slot}" {change} table only {_quoted(schema)}.{_quoted(table)}')
+                self._run(f'alter publication "{self._slot}" {change} table only {quoted(schema)}.{quoted(table)}')
 
     def now(self) -> int:
         """The position behind everything that is in the log."""
@@ -247,7 +248,7 @@ class ChangeLog(Log):
         """The query for the row of a key. `select`: up to where its condition begins."""
         from psycopg.sql import Literal
 
-        where = (f"{_quoted(name)} = {Literal(value).as_string(self._connection)}" for name, value in key.items())
+        where = (f"{quoted(name)} = {Literal(value).as_string(self._connection)}" for name, value in key.items())
         return f"{select} where {' and '.join(where)}"
 
     def _run(self, statement: str, *values: Any) -> None:
@@ -286,7 +287,3 @@ def _ambiguous(name: Table) -> LakemirrorError:
         f"a table with a change that is too large to be read, and another, were both {'.'.join(name)}",
         hint="Run `lakemirror capture drop DB --from URL`, then capture again with --reload all.",
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + re.sub('"', '""', name) + '"'

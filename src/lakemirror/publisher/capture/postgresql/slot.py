@@ -36,16 +36,13 @@ class Snapshot:
 @dataclass(frozen=True)
 class SlotReport:
     """A slot as the source reports it. `kept_back`: bytes of log that it keeps from being deleted. `wal_status`:
-    `reserved`, `extended`, `unreserved` or `lost`. `confirmed`: the stream starts there. `is_bounded`: the source
-    limits by `max_slot_wal_keep_size` what slots keep back.
+    `reserved`, `extended`, `unreserved` or `lost`. `confirmed`: the stream starts there.
     """
 
-    name: str
     active: bool
     wal_status: str
     kept_back: int
     confirmed: int
-    is_bounded: bool
 
 
 @contextmanager
@@ -71,11 +68,11 @@ def read_slot(connection: Connection[Any], name: str) -> SlotReport | None:
     row = connection.execute(
         "select active, coalesce(wal_status, ''), coalesce((case when pg_is_in_recovery() then "
         "pg_last_wal_receive_lsn() else pg_current_wal_lsn() end) - restart_lsn, 0)::bigint, "
-        "coalesce(confirmed_flush_lsn - '0/0', 0)::bigint, current_setting('max_slot_wal_keep_size') <> '-1' "
+        "coalesce(confirmed_flush_lsn - '0/0', 0)::bigint "
         "from pg_replication_slots where slot_name = %s and database = current_database()",
         (name,),
     ).fetchone()
-    return None if row is None else SlotReport(name, *row)
+    return None if row is None else SlotReport(*row)
 
 
 def view_slot(connection: Connection[Any], name: str) -> SlotView:
