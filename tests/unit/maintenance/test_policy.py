@@ -26,6 +26,11 @@ def add(size: float, deleted: float = 0.0, path: str = "part.parquet", rows: int
     return {"path": path, "size": int(size * MIB), "stats": json.dumps({"numRecords": rows}), **vector}
 
 
+def alike(size: float, count: int) -> list[dict[str, Any]]:
+    """Files of one size: each is an action of its own, as in a log."""
+    return [add(size) for _ in range(count)]
+
+
 def sizes(adds: Any) -> list[float]:
     return sorted(each["size"] / MIB for each in adds)
 
@@ -43,13 +48,13 @@ def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task()
     assert [most_small_files(size * MIB) for size in (0, 15, 16, 128, 256, 320, 512, 9000)] == [
         AT_LEAST, AT_LEAST, 4, 4, 8, 10, 16, 16,
     ]  # fmt: skip
-    large = [add(12)] * 4
-    assert in_between([*large, *[add(0.125)] * 3]) == []
-    assert sizes(in_between([*large, *[add(0.125)] * 4])) == [0.125] * 4
-    assert in_between([add(3), *[add(0.125)] * 4]) == [], "of a small table"
+    large = alike(12, 4)
+    assert in_between([*large, *alike(0.125, 3)]) == []
+    assert sizes(in_between([*large, *alike(0.125, 4)])) == [0.125] * 4
+    assert in_between([add(3), *alike(0.125, 4)]) == [], "of a small table"
     assert sizes(in_between([*large, add(0.125), add(0.25), add(0.5), add(4)])) == [0.125, 0.25, 0.5]
     assert in_between([*large, add(0.125), add(0.5), add(2), add(7)]) == [], "each is too large for those before it"
-    assert sizes(in_between([*large, add(0.01), *[add(0.125)] * 4])) == [0.125] * 4, "a tiny one is in nobody's way"
+    assert sizes(in_between([*large, add(0.01), *alike(0.125, 4)])) == [0.125] * 4, "a tiny one is in nobody's way"
     assert in_between([*large, add(0.125), add(0.25), add(2), add(7)]) == [], "one file fewer is not worth a commit"
 
 
