@@ -86,7 +86,8 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         values = np.asarray(combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
         low, high = int(values.min()), int(values.max())
         if are_dense(high - low, len(values)):
-            return np.subtract(values, low, dtype=np.int64), high - low + 1
+            kind = np.uint64 if values.dtype == np.uint64 else np.int64  # others may be too narrow for the distance
+            return np.subtract(values, values.dtype.type(low), dtype=kind).astype(np.int64, copy=False), high - low + 1
     return _encoded(combined(column))
 
 
