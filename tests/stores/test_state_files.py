@@ -248,14 +248,21 @@ def test_the_oldest_of_an_audit_log_in_a_store_goes(server: StoreServer, monkeyp
     assert found == list(range(12))[-len(found) :] and 4 <= len(found) < 12
 
 
+def audited(
+    proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch, pause: float
+) -> tuple[Place, FaultProxy, AuditLog]:
+    """An audit log behind a proxy, which is put after `pause` seconds, also after a failure."""
+    for name in ("DELAY", "AGAIN"):
+        monkeypatch.setattr(audit_log, name, pause)
+    root, proxy = proxied
+    path = root / ".lakemirror/audit.log"
+    return path, proxy, AuditLog(path)
+
+
 def test_who_asks_waits_until_its_audit_line_is_kept(
     proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "DELAY", 1000.0)
-    monkeypatch.setattr(audit_log, "AGAIN", 1000.0)
-    root, proxy = proxied
-    path = root / ".lakemirror/audit.log"
-    log = AuditLog(path)
+    path, proxy, log = audited(proxied, monkeypatch, 1000.0)
     assert log.kept() is None
     for number in range(20):
         record(log, number)
@@ -277,11 +284,7 @@ def test_who_asks_waits_until_its_audit_line_is_kept(
 def test_audit_lines_wait_for_a_store_that_fails(
     proxied: tuple[Place, FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "DELAY", 0.05)
-    monkeypatch.setattr(audit_log, "AGAIN", 0.05)
-    root, proxy = proxied
-    path = root / ".lakemirror/audit.log"
-    log = AuditLog(path)
+    path, proxy, log = audited(proxied, monkeypatch, 0.05)
     record(log, 0)
     proxy.down = True
     for number in range(1, 20):

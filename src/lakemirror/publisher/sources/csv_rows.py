@@ -133,7 +133,8 @@ def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa
         "value-invalid",
         f"{text.name}, line {line}, column {column}: {value[:100]!r} is not how {shown(kind)} is written, the type "
         "that was published before",
-        hint=f"Correct the text, or take its value: --types {column}={shown(kind)}; or recreate the table.",
+        hint=f"Correct the text; if its value counts and not how it is written, add --types {column}={shown(kind)}; or "
+        "recreate the table.",
         file=text.name,
         row=line,
         column=column,
