@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class DiskParts:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(1)  # noqa: SIM115 made with the first byte, closed with the last use
+        weakref.finalize(self, self._file.close)
         self._on_disk = 0
         self._parts: list[Any] = []
         self._bytes = 0
