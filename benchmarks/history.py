@@ -1,11 +1,11 @@
 """`python -m benchmarks.history`: what soft deletes, every change and versions cost beside the current table alone.
 
-For each mode, in a process of its own: seconds of one pass with many changes on a large table (a tenth of them
-deletes, no key twice), of passes with 1,000 changes, warm, and the largest memory. `--before`: so many passes with
-many changes come first, so that the history is long. `merge` is a peer: the current table by one MERGE, versions by two
-(the first ends open versions, the second inserts), on Delta Spark, whose session has started. `dlt` says what dlt's
-strategy `scd2` does with two rows on a Delta table. CPU: of this process and, for many
-changes, of those below it.
+For each mode, in a process of its own: passes with many changes on a large table (a tenth of them deletes, no key
+twice in a pass), passes with 1,000 changes, warm, and the largest memory. `many`: median of the seconds until a pass is
+committed. `many_all`: the mean with all that follows of it: merges of files, indexes and copies for the next applies.
+`--before`: so many passes with many changes come first, so that the history is long. `merge` is a peer: the current
+table by one MERGE, versions by two (the first ends open versions, the second inserts), on Delta Spark, whose session
+has started. `dlt` says what dlt's strategy `scd2` does with two rows on a Delta table.
 
     load ─▶ [before] ─▶ many changes ─▶ small changes ─▶ rows of each table, the same for every mode that has it
 """
@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--before", type=int, default=0, help="passes of as many changes that come first")
+    parser.add_argument("--passes", type=int, default=8, help="passes with many changes that count")
     parser.add_argument("--rounds", type=int, default=7, help="passes with 1,000 changes that count")
     parser.add_argument("--engine", default="local")
     parser.add_argument("--only", nargs="+", choices=[*MODES, PEER, DLT], default=[*MODES, PEER, DLT])
@@ -90,7 +91,7 @@ def _dlt(folder: str) -> dict[str, Any]:
 
 def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The figures of a mode: its process, and the largest memory that it had."""
-    words = [f"--{name}={getattr(given, name)}" for name in ("rows", "changes", "before", "rounds", "engine")]
+    words = [f"--{name}={getattr(given, name)}" for name in ("rows", "changes", "before", "passes", "rounds", "engine")]
     command = [sys.executable, "-m", "benchmarks.history", *words, f"--child={mode}", f"--folder={folder}"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process.Peak(child.pid) as peak:
@@ -103,10 +104,10 @@ def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[st
 
 
 def _make_files(folder: Path, given: argparse.Namespace) -> None:
-    """One load, and the change files: `before` and one large ones, then the small ones."""
+    """One load, and the change files: `before` and `passes` large ones, then the small ones."""
     random = np.random.default_rng(7)
     _write(folder / "1.parquet", np.arange(given.rows), random, 0, marked=False)
-    sizes = [given.changes] * (given.before + 1) + [_SMALL] * (_WARMING + given.rounds)
+    sizes = [given.changes] * (given.before + given.passes) + [_SMALL] * (_WARMING + given.rounds)
     for number, size in enumerate(sizes, start=2):
         ids = random.choice(given.rows, min(size, given.rows), replace=False)
         _write(folder / f"{number}.parquet", ids, random, number)
@@ -123,42 +124,47 @@ def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n
     pq.write_table(pa.table(rows), path)
 
 
-def _files(given: argparse.Namespace) -> tuple[list[Path], Path, list[Path]]:
+def _files(given: argparse.Namespace) -> tuple[list[Path], list[Path], list[Path]]:
     """What comes first, the many changes, the small ones."""
-    count = 2 + given.before + _WARMING + given.rounds
-    files = [given.folder / f"{number}.parquet" for number in range(1, count + 1)]
     begin = 1 + given.before
-    return files[:begin], files[begin], files[begin + 1 :]
+    end = begin + given.passes
+    files = [given.folder / f"{number}.parquet" for number in range(1, end + _WARMING + given.rounds + 1)]
+    return files[:begin], files[begin:end], files[end:]
 
 
 def _measured(given: argparse.Namespace) -> dict[str, Any]:
     process.hide_pandas() if given.child != PEER else None
     first, many, small = _files(given)
-    apply, rows = (_peer if given.child == PEER else _lakemirror)(given)
-    for file in first:
-        apply(file)
-    if small[:1]:
-        apply(small[0])  # warm, as an engine that runs is
+    apply, follow, rows = (_peer if given.child == PEER else _lakemirror)(given)
+    for file in first + small[:1]:  # the small one: warm, as an engine that runs is
+        _timed(apply, follow, file)
     meter = process.Meter()
     with meter:
-        apply(many)
-    seconds = [_timed(apply, file) for file in small[1:]][_WARMING - 1 :]
+        large = [_timed(apply, follow, file)[0] for file in many]
+    seconds = [_timed(apply, follow, file) for file in small[1:]][_WARMING - 1 :]
     wall, cpu = ([each[place] for each in seconds] for place in (0, 1))
     return {
-        "many": round(meter.seconds, 3), "many_cpu": round(meter.cpu, 3), "written_mb": meter.written >> 20,
+        "many": round(statistics.median(large), 3), "many_all": round(meter.seconds / len(many), 3),
+        "many_all_cpu": round(meter.cpu / len(many), 3), "written_mb": meter.written // len(many) >> 20,
         "small": round(statistics.median(wall), 4) if wall else None,
         "small_cpu": round(statistics.median(cpu), 4) if cpu else None, "rows": rows(),
     }  # fmt: skip
 
 
-def _timed(apply: Callable[[Path], None], file: Path) -> tuple[float, float]:
-    """Seconds, and seconds of this process's CPU."""
+def _timed(apply: Callable[[Path], None], follow: Callable[[], None], file: Path) -> tuple[float, float]:
+    """Seconds until the file is applied, and seconds of this process's CPU with what follows."""
     begun, cpu = time.perf_counter(), time.process_time()
     apply(file)
-    return time.perf_counter() - begun, time.process_time() - cpu
+    seconds = time.perf_counter() - begun
+    follow()
+    return seconds, time.process_time() - cpu
 
 
-def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:
+_Runs: TypeAlias = tuple[Callable[[Path], None], Callable[[], None], Callable[[], dict[str, int]]]
+"""What applies a file, what waits for all that follows, and the rows of each table."""
+
+
+def _lakemirror(given: argparse.Namespace) -> _Runs:
     from lakemirror import MirroredDatabase
     from lakemirror.engines.engine import key_index
     from lakemirror.settings.settings import Settings
@@ -181,13 +187,12 @@ def _lakemirror(given: argparse.Namespace) -> tuple[Callable[[Path], None], Call
         result = mirror.sync()
         if result.failed:
             raise next(iter(result.failed.values()))
-        index.wait()
 
     def rows() -> dict[str, int]:
         found = sorted(path.parent for path in (folder / "Tables").glob("*/_delta_log"))
         return {path.name: _count(path) for path in found}
 
-    return apply, rows
+    return apply, index.wait, rows
 
 
 def _count(table: Path) -> int:
@@ -202,7 +207,7 @@ def _count(table: Path) -> int:
     return int(rows - deleted)
 
 
-def _peer(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[], dict[str, int]]]:
+def _peer(given: argparse.Namespace) -> _Runs:
     """The current table by one MERGE, versions by two: the pattern of handbooks, with deletion vectors."""
     from benchmarks.peers.delta import Expert
 
@@ -232,7 +237,7 @@ def _peer(given: argparse.Namespace) -> tuple[Callable[[Path], None], Callable[[
     def rows() -> dict[str, int]:
         return {name: spark.sql(f"select count(*) from {place}").collect()[0][0] for name, place in tables.items()}
 
-    return apply, rows
+    return apply, lambda: None, rows
 
 
 def _statements(tables: dict[str, str], names: Sequence[str]) -> Iterator[str]:
