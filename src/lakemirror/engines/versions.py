@@ -2,7 +2,7 @@
 
     keys of the changes ─▶ open versions ─▶ in order: that is all
                                         └─▶ late, or no open version: closed versions from then on, remembered changes
-    all of these ─▶ `fold_versions` ─▶ rows to write, rows to delete
+    all of these ─▶ `versions_after` ─▶ rows to write, rows to delete
 
 Open and closed versions are in files of their own. So an apply in order reads the files of open versions alone, however
 long the history is; others are left out by the statistics of their ends.
@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
+from lakemirror.engines.kernels.plain_versions import versions_after
 from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
     completed_rows,
-    fold_versions,
     key_values,
     plain_columns,
     sequence_of,
@@ -64,7 +64,7 @@ def changed_versions(
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
     read = _read(target, versioning, files, changes, look)
-    rows = fold_versions(target, versioning, read.known, read.changes, read.remembered)
+    rows = versions_after(target, versioning, read.known, read.changes, read.remembered)
     return ChangedVersions(read.known, rows, read.beyond)
 
 

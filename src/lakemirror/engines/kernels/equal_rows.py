@@ -14,15 +14,20 @@ import pyarrow.compute as pc
 from lakemirror.keys.key_values import comparable_column, whole_numbers
 
 
-def equal_rows(rows: pa.Table, names: Sequence[str], one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """For each pair of row numbers, whether both rows are equal in these columns (bool)."""
+def equal_rows(
+    rows: pa.Table, names: Sequence[str], one: np.ndarray, other: np.ndarray, others: pa.Table | None = None
+) -> np.ndarray:
+    """For each pair of row numbers, whether both rows are equal in these columns (bool).
+
+    `other`: numbers of rows of `others`; None: of the same table.
+    """
     equal = np.ones(len(one), bool)
     for name in names:
         left = np.flatnonzero(equal)
         if not len(left):
             break
-        column = rows[name]
-        values = (_taken(column, numbers[left]) for numbers in (one, other))
+        columns = rows[name], (rows if others is None else others)[name]
+        values = (_taken(column, numbers[left]) for column, numbers in zip(columns, (one, other), strict=True))
         equal[left] = equal_values(*values)
     return equal
 

@@ -11,6 +11,7 @@ by the sequence, of those that came before it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,8 +100,7 @@ def fold_versions(
     content = rows.content
     if changes.names is not None:
         content = _completed(rows, changes, soft=versioning.deletes == SOFT)
-    tracked = [*(versioning.track or [name for name in content.column_names if name not in versioning.sequence])]
-    tracked = [name for name in tracked if name in content.column_names]
+    tracked = tracked_columns(versioning, content.column_names)
     found = fold_intervals(
         rows.known, rows.events,
         lambda one, other: equal_rows(content, tracked, one, other),
@@ -109,6 +109,12 @@ def fold_versions(
         since=rows.since,
     )  # fmt: skip
     return _result(target, rows, content, found)
+
+
+def tracked_columns(versioning: Versioning, names: Sequence[str]) -> list[str]:
+    """Those of the columns whose changes begin a version."""
+    tracked = versioning.track or [name for name in names if name not in versioning.sequence]
+    return [name for name in tracked if name in names]
 
 
 def completed_rows(
