@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id, data_file, removed
 from lakemirror.delta.log import Action
-from lakemirror.delta.roaring import row_numbers
+from lakemirror.delta.roaring import are_in, row_numbers
 from lakemirror.delta.statistics import record_count, with_loose_bounds
 from lakemirror.storage.place import Place, place
 
@@ -91,6 +91,13 @@ class VectorReader:
         what, data = self._content(vector)
         found = row_numbers(data)
         _check_count(what, len(found), vector)
+        return found
+
+    def deletes(self, vector: Mapping[str, Any], numbers: np.ndarray) -> np.ndarray:
+        """For each of these rows (int64, ascending) whether the vector deletes it. Needs numpy only."""
+        what, data = self._content(vector)
+        found, count = are_in(data, numbers)
+        _check_count(what, count, vector)
         return found
 
     def _content(self, vector: Mapping[str, Any]) -> tuple[str, bytes]:

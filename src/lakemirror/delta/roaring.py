@@ -10,30 +10,90 @@ Source: the Roaring format specification, "Standard 32-bit Roaring Bitmap" and "
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 _PLAIN, _WITH_RUNS = 12346, 12347
 _MOST_VALUES = 4096  # in a container that is a list of values
 _NO_OFFSETS_BELOW = 4  # a bitmap with runs and fewer containers has no offsets
+_LIST, _BITS, _RUNS = "list", "bits", "runs"
 
 
 def row_numbers(data: bytes) -> np.ndarray:
     """The values of a 64-bit bitmap (int64, ascending). ValueError if `data` is no such bitmap."""
+    return np.concatenate([np.zeros(0, np.int64), *(each.values() + each.first for each in _containers(data))])
+
+
+def are_in(data: bytes, numbers: np.ndarray) -> tuple[np.ndarray, int]:
+    """For each of these numbers (int64, ascending) whether a 64-bit bitmap has it, and how many values that has.
+
+    Costs what the numbers do, and little for each container. ValueError as for `row_numbers`.
+    """
+    found, count = np.zeros(len(numbers), bool), 0
+    for each in _containers(data):
+        count += each.size()
+        low, high = np.searchsorted(numbers, [each.first, each.first + (1 << 16)])
+        if high > low:
+            found[low:high] = each.has(numbers[low:high] - each.first)
+    return found, count
+
+
+class _Container(NamedTuple):
+    """Values from `first` to before `first` + 65536. `content`: as it is stored; of runs, pairs."""
+
+    first: int
+    kind: str
+    content: np.ndarray
+
+    def values(self) -> np.ndarray:
+        """The values, less `first`."""
+        if self.kind == _LIST:
+            return self.content.astype(np.int64)
+        if self.kind == _BITS:
+            return np.flatnonzero(np.unpackbits(self.content, bitorder="little"))
+        firsts, lengths = self._runs()
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(firsts - before, lengths) + np.arange(lengths.sum())
+
+    def size(self) -> int:
+        """The number of values."""
+        if self.kind == _LIST:
+            return len(self.content)
+        return int.from_bytes(self.content, "little").bit_count() if self.kind == _BITS else int(self._runs()[1].sum())
+
+    def has(self, low: np.ndarray) -> np.ndarray:
+        """For each of these numbers, less `first`, whether it is a value."""
+        found: np.ndarray
+        if self.kind == _BITS:
+            found = (self.content[low >> 3] >> (low & 7).astype(np.uint8)) & 1 != 0
+        else:
+            firsts, lengths = self._runs() if self.kind == _RUNS else (self.content.astype(np.int64), 1)
+            at = np.searchsorted(firsts, low, "right") - 1
+            found = (at >= 0) & (low < (firsts + lengths)[at])
+        return found
+
+    def _runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first value and the length of each run."""
+        pairs = self.content.astype(np.int64)
+        return pairs[::2], pairs[1::2] + 1
+
+
+def _containers(data: bytes) -> Iterator[_Container]:
+    """The containers of a 64-bit bitmap, ascending. ValueError if `data` is no such bitmap."""
     try:
         (count,) = struct.unpack_from("<Q", data)
-        at, parts = 8, [np.zeros(0, np.int64)]
+        at = 8
         for _ in range(count):
             (high,) = struct.unpack_from("<I", data, at)
-            low, at = _values(data, at + 4)
-            parts += [part + (high << 32) for part in low]
+            at = yield from _in_one(data, at + 4, high << 32)
     except struct.error as error:
         raise ValueError("the bitmap ends too early") from error
-    return np.concatenate(parts)
 
 
-def _values(data: bytes, at: int) -> tuple[list[np.ndarray], int]:
-    """The values of the 32-bit bitmap that begins at `at`, one array per container, and the position of its end."""
+def _in_one(data: bytes, at: int, begin: int) -> Generator[_Container, None, int]:
+    """The containers of the 32-bit bitmap at `at`, whose values are from `begin` on. Returns where it ends."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     runs = np.zeros(0, np.uint8)
@@ -46,28 +106,24 @@ def _values(data: bytes, at: int) -> tuple[list[np.ndarray], int]:
         at += 4
     else:
         raise ValueError(f"{cookie} is not the first number of a Roaring bitmap")
-    heads = _array(data, at, 2 * count, "<u2")
+    heads = _array(data, at, 2 * count, "<u2").tolist()
     at += 4 * count
     if not len(runs) or count >= _NO_OFFSETS_BELOW:
         at += 4 * count
-    found = []
     for index in range(count):
-        high, size = int(heads[2 * index]) << 16, int(heads[2 * index + 1]) + 1
+        first, size = begin + (heads[2 * index] << 16), heads[2 * index + 1] + 1
         if len(runs) and runs[index]:
             (number,) = struct.unpack_from("<H", data, at)
-            pairs = _array(data, at + 2, 2 * number, "<u2").astype(np.int64)
-            firsts, lengths = pairs[::2], pairs[1::2] + 1
-            before = np.cumsum(lengths) - lengths
-            low = np.repeat(firsts - before, lengths) + np.arange(lengths.sum())
+            each = _Container(first, _RUNS, _array(data, at + 2, 2 * number, "<u2"))
             at += 2 + 4 * number
         elif size <= _MOST_VALUES:
-            low = _array(data, at, size, "<u2").astype(np.int64)
+            each = _Container(first, _LIST, _array(data, at, size, "<u2"))
             at += 2 * size
         else:
-            low = np.flatnonzero(np.unpackbits(_array(data, at, 8192, "u1"), bitorder="little"))
+            each = _Container(first, _BITS, _array(data, at, 8192, "u1"))
             at += 8192
-        found.append(low + high)
-    return found, at
+        yield each
+    return at
 
 
 def _array(data: bytes, at: int, count: int, kind: str) -> np.ndarray:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from lakemirror.delta.roaring import row_numbers
+from lakemirror.delta.roaring import are_in, row_numbers
 
 RANGES = st.tuples(
     st.sampled_from([0, 65_530, 1 << 20, (1 << 32) - 3, 5 << 33]), st.integers(0, 9000), st.integers(1, 20)
@@ -26,6 +27,11 @@ def test_every_container(ranges: list[tuple[int, int, int]], runs: bool) -> None
     found = row_numbers(made.serialize())
     assert found.dtype == "int64"
     assert found.tolist() == list(made)
+    assert are_in(made.serialize(), found)[0].all()
+    asked = sorted({number + add for number in [0, *made] for add in (-1, 0, 1) if number + add >= 0})
+    held, count = are_in(made.serialize(), np.array(asked, np.int64))
+    assert held.tolist() == [number in made for number in asked]
+    assert count == len(made)
 
 
 @pytest.mark.parametrize("size", [0, 7, 9, 13, 20, 100])
@@ -33,5 +39,7 @@ def test_what_is_cut_or_none_at_all_is_refused(size: int) -> None:
     data = BitMap64(range(0, 9000, 2)).serialize()[:size]
     with pytest.raises(ValueError):
         row_numbers(data)
+    with pytest.raises(ValueError):
+        are_in(data, np.arange(3))
     with pytest.raises(ValueError, match="is not the first number"):
         row_numbers(b"\x01" + bytes(7) + bytes(40))

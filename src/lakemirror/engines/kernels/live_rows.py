@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.deletion_vectors import read_row_numbers
+from lakemirror.delta.deletion_vectors import VectorReader, read_row_numbers
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.given_rows import Given, are_many, given_rows, kept_pages
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -62,8 +62,12 @@ def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequen
 
 def live_of(add: Action, target: Target, numbers: np.ndarray) -> np.ndarray:
     """Those of the rows with these numbers (ascending) that no deletion vector deletes."""
-    gone = deleted_rows(add, target)
-    return numbers if gone is None else np.setdiff1d(numbers, gone, assume_unique=True)
+    vector = add.get("deletionVector")
+    if not vector or not len(numbers):
+        return numbers
+    with VectorReader(target.path) as reader:
+        live: np.ndarray = numbers[~reader.deletes(vector, numbers)]
+    return live
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
