@@ -66,12 +66,12 @@ def _effects(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.T
     held = [table.select(list(target.key_columns)) for table in (old, remembered) if table is not None]
     needs = need_rows(ordering, changes, pa.concat_tables(held))
     far = sorted(set(files) - set(near))
-    if needs.any():
-        its = changes.filter(pa.array(needs))
+    if needs.rows.any():
+        its = changes.filter(pa.array(needs.rows))
         old = pa.concat_tables([old, _found(pipeline, work, shared, its, far)])
         yield fold_ordered(target, ordering, its, old, remembered)
-    if not needs.all():
-        folded, deletes = plain_changes(ordering, changes, needs)
+    if not needs.rows.all():
+        folded, deletes = plain_changes(changes, needs)
         rows = _rows_of(pipeline, work, deletes, far)
         if not target.vectors:
             touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
