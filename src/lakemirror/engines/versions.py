@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
-from lakemirror.engines.kernels.plain_versions import versions_after
+from lakemirror.engines.kernels.plain_versions import PlainKeys, plain_keys, versions_after
 from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
@@ -54,9 +54,8 @@ class ChangedVersions(NamedTuple):
     @property
     def deleted(self) -> dict[int, np.ndarray]:
         """The rows (ascending) that go, by the number of their file."""
-        gone = self.known.select([FILE, ROW]).take(whole_numbers(self.rows.removed))
-        files, rows = (np.asarray(gone[name].combine_chunks()).astype(np.int64) for name in (FILE, ROW))
-        return {int(file): np.sort(rows[files == file]) for file in np.unique(files)}
+        files, rows = (np.asarray(self.known[name].combine_chunks())[self.rows.removed] for name in (FILE, ROW))
+        return {int(file): np.sort(rows[files == file]) for file in np.flatnonzero(np.bincount(files))}
 
 
 def changed_versions(
@@ -64,7 +63,7 @@ def changed_versions(
 ) -> ChangedVersions:
     """What changes of some keys, in the order of arrival, do to the table of versions. `files`: all its data files."""
     read = _read(target, versioning, files, changes, look)
-    rows = versions_after(target, versioning, read.known, read.changes, read.remembered)
+    rows = versions_after(target, versioning, read.known, read.changes, read.remembered, read.keys)
     return ChangedVersions(read.known, rows, read.beyond)
 
 
@@ -77,38 +76,42 @@ def completed_changes(
 
 
 class _Read(NamedTuple):
-    """What is known of the keys of changes. `changes`: with all columns. `beyond`: as of `ChangedVersions`."""
+    """What is known of the keys of changes. `changes`: with all columns. `beyond`: as of `ChangedVersions`. `keys`: of
+    these versions and changes, if nothing else was needed."""
 
     known: pa.Table
     changes: Changed
     remembered: Changed | None
     beyond: int
+    keys: PlainKeys | None
 
 
 def _read(target: Target, versioning: Versioning, files: Sequence[Action], changes: Changed, look: Look) -> _Read:
     changes = changes._replace(rows=_with_all(plain_columns(changes.rows), target))
-    keys = key_values(changes.rows, target)
     is_open = [may_have_open(add, target) for add in files]
-    known = _found(target, files, [n for n, yes in enumerate(is_open) if yes], keys, look)
-    firsts = _firsts(target, versioning, known, changes)
-    remembered = None
-    beyond = 0
-    if firsts.deeper.any():
-        deeper = changes.chosen(np.flatnonzero(firsts.deeper[firsts.codes]))
-        its_keys = key_values(deeper.rows, target)
-        takes_values = changes.names is not None and (
-            versioning.deletes == SOFT or bool(versioning.since) or (bool(versioning.sequence) and not files)
-        )  # a partial row may take values from an event that has no version any more, or none at all
-        least = None if takes_values else _least(versioning, deeper)
-        column = next(each for each in target.columns if each.name == END_AT)
-        closed = [n for n, yes in enumerate(is_open) if not yes and reaches(files[n], column, least)]
-        its = known.filter(pa.array(firsts.deeper[firsts.known]))
-        its = pa.concat_tables([its, _found(target, files, closed, its_keys, look)])
-        its = _of_this_folder(its, versioning)
-        known = pa.concat_tables([known.filter(pa.array(~firsts.deeper[firsts.known])), its])
-        if versioning.memory is not None and versioning.sequence:
-            remembered, beyond = _remembered(target, versioning, its, (deeper, takes_values), look)
-    return _Read(known, changes, remembered, beyond)
+    numbers = [n for n, yes in enumerate(is_open) if yes]
+    known = _found(target, files, numbers, key_values(changes.rows, target), look)
+    keys = plain_keys(target, versioning, known, changes)
+    if not keys.deeper.any():
+        return _Read(known, changes, None, 0, keys)
+    deeper = changes.chosen(np.flatnonzero(keys.deeper[keys.codes[1]]))
+    takes_values = changes.names is not None and (
+        versioning.deletes == SOFT or bool(versioning.since) or (bool(versioning.sequence) and not files)
+    )  # a partial row may take values from an event that has no version any more, or none at all
+    least = None if takes_values else _least(versioning, deeper)
+    column = next(each for each in target.columns if each.name == END_AT)
+    closed = [n for n, yes in enumerate(is_open) if not yes and reaches(files[n], column, least)]
+    found = _found(target, files, closed, key_values(deeper.rows, target), look)
+    is_deeper = keys.deeper[keys.codes[0]]
+    all_its = pa.concat_tables([known.filter(pa.array(is_deeper)) if is_deeper.any() else known.slice(0, 0), found])
+    its = _of_this_folder(all_its, versioning)
+    is_whole = not found.num_rows and its.num_rows == all_its.num_rows
+    if not is_whole:
+        known = pa.concat_tables([known.filter(pa.array(~is_deeper)), its])
+    remembered, beyond = None, 0
+    if versioning.memory is not None and versioning.sequence:
+        remembered, beyond = _remembered(target, versioning, its, (deeper, takes_values), look)
+    return _Read(known, changes, remembered, beyond, keys if is_whole and remembered is None else None)
 
 
 def _with_all(rows: pa.Table, target: Target) -> pa.Table:
@@ -148,36 +151,6 @@ def _nulls_of_end(add: Action, target: Target) -> Any:
     while isinstance(found, dict):
         found = next(iter(found.values()), None)
     return found
-
-
-class _Firsts(NamedTuple):
-    """By the code of their key: `deeper`: whether more than the open version is needed. `codes`: of the changes;
-    `known`: of the versions that were read."""
-
-    codes: np.ndarray
-    known: np.ndarray
-    deeper: np.ndarray
-
-
-def _firsts(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> _Firsts:
-    """The keys whose changes need more than their open version: they have none, or a change is late."""
-    both = pa.concat_tables([key_values(known, target), key_values(changes.rows, target)]).combine_chunks()
-    codes = key_codes(comparable(both))
-    old, new = codes[: known.num_rows], codes[known.num_rows :]
-    count = int(codes.max(initial=-1)) + 1
-    is_open = np.asarray(known[END_AT].combine_chunks().is_null().cast(pa.uint8())).astype(bool)
-    deeper = np.ones(count, bool)
-    deeper[old[is_open]] = False
-    if versioning.sequence:
-        lasts, times = sequence_ranks(
-            [sequence_of(known, versioning.sequence), sequence_of(changes.rows, versioning.sequence)], count
-        )
-        last = np.full(count, -1)
-        last[old[is_open]] = lasts[is_open]
-        deeper[new[times <= last[new]]] = True
-    has_change = np.zeros(count, bool)
-    has_change[new] = True
-    return _Firsts(new, old, deeper & has_change)
 
 
 def _least(versioning: Versioning, changes: Changed) -> Any:
@@ -278,7 +251,7 @@ def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys
             if read is without_ends:
                 numbered = numbered.append_column(END_AT, pa.nulls(len(rows), none.schema.field(END_AT).type))
             tables.append(numbered.select(none.column_names))
-    return pa.concat_tables(tables).combine_chunks()
+    return pa.concat_tables(tables)
 
 
 def no_versions(target: Target) -> pa.Table:

@@ -378,19 +378,23 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     if rows[0].null_count or not rows.num_rows:
         return None
     values = numbers_of(rows[0])
-    if (values[1:] < values[:-1]).any():
+    rises = bool((values[1:] > values[:-1]).all())
+    if not rises and (values[1:] < values[:-1]).any():
         return column.places_of(values)
     wanted = column.numbers
     inside = wanted[np.searchsorted(wanted, values[0]) : np.searchsorted(wanted, values[-1], "right")]
     if len(inside) * 8 > len(values) and (dense := column.places_of(values)) is not None:
         return dense  # one pass over all values is faster than so many binary searches
-    first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
-    count = end - first
+    first = np.searchsorted(values, inside)
+    if rises:
+        held: np.ndarray = first[values[first] == inside]
+        return held
+    count = np.searchsorted(values, inside, "right") - first
     before = np.cumsum(count) - count
     found: np.ndarray = np.repeat(first - before, count) + np.arange(count.sum())
     return found
 
 
-_WORTH_IT = 64  # average rows per run from which runs are used
+_WORTH_IT = 4  # average rows per run from which runs are used: half the memory, and a third of the time of a look-up
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
 _PARSED = 11  # bytes of a parsed footer for each byte of the encoded one: measured

@@ -33,12 +33,13 @@ from lakemirror.landing_zone.table_options import IGNORE
 
 
 def versions_after(
-    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None = None
-) -> VersionRows:
-    """The same as `fold_versions`."""
-    if versioning.deletes == IGNORE:
-        changes = changes.chosen(np.flatnonzero(changes.markers != DELETE))
-    plain = plain_keys(target, versioning, known, changes, remembered)
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None = None,
+    keys: PlainKeys | None = None,
+) -> VersionRows:  # fmt: skip
+    """The same as `fold_versions`. `keys`: what `plain_keys` says of them, if that is known."""
+    if versioning.deletes == IGNORE and (changes.markers == DELETE).any():
+        changes, keys = changes.chosen(np.flatnonzero(changes.markers != DELETE)), None
+    plain = keys or plain_keys(target, versioning, known, changes, remembered)
     rows = _versions_of(target, versioning, known, changes, plain)
     if not plain.others.any():
         return rows
@@ -58,9 +59,10 @@ def versions_after(
 
 
 class PlainKeys(NamedTuple):
-    """Keys with one change that comes in order. `versions`, `changes`: the open version of a key, and its change.
-    `news`: changes of keys without a version. `codes`: of the keys of all versions, changes and remembered changes;
-    `others`: by code, whether it is another key.
+    """Keys with one change that comes in order. `versions`, `changes`: the open version of a key (ascending), and its
+    change. `news`: changes of keys without a version. `codes`: of the keys of all versions, changes and remembered
+    changes; `others`: by code, whether it is another key; `deeper`: whether the versions and remembered changes that
+    are given may not be all that its changes touch: it has no open version, or a change is late.
     """
 
     versions: np.ndarray
@@ -68,45 +70,59 @@ class PlainKeys(NamedTuple):
     news: np.ndarray
     codes: Sequence[np.ndarray]
     others: np.ndarray
+    deeper: np.ndarray
 
 
 def plain_keys(
-    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None = None
 ) -> PlainKeys:
     """The keys whose changes need no look at points in time. The parameters are those of `fold_versions`."""
     tables = [known, changes.rows, *([] if remembered is None else [remembered.rows])]
     keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
-    codes = np.split(key_codes(comparable(keys)), np.cumsum([table.num_rows for table in tables])[:-1])
-    old, new = codes[:2]
-    width = int(max((part.max(initial=-1) for part in codes), default=-1)) + 1
-    others, has_version = np.zeros(width, bool), np.zeros(width, bool)
-    place = np.zeros(width, np.int32)  # of the last change of each key, from 1
-    place[new] = np.arange(1, len(new) + 1)
-    change = place[old].astype(np.int64) - 1
-    has_version[old] = True
-    others[new[place[new] != np.arange(1, len(new) + 1)]] = True
-    others[old[change < 0]] = True
-    if np.count_nonzero(has_version) < len(old):
-        place[old] = np.arange(1, len(old) + 1)
-        others[old[place[old] != np.arange(1, len(old) + 1)]] = True
-    others[old[_as_bool(known[END_AT].is_valid())]] = True
-    for part in codes[2:]:
-        others[part] = True
+    both = key_codes(comparable(keys))
+    codes = np.split(both, np.cumsum([table.num_rows for table in tables])[:-1])
+    (old, new), width = codes[:2], int(both.max(initial=-1)) + 1
+    is_open = _as_bool(known[END_AT].is_null())
+    place = np.zeros(width, np.int32)  # of the open version of each key, from 1
+    numbers = np.flatnonzero(is_open)
+    place[old[numbers]] = numbers + 1
+    version = place[new].astype(np.int64) - 1
+    others, deeper = np.zeros(width, bool), np.zeros(width, bool)
+    others[old[~is_open]] = True
+    others[old[numbers[place[old[numbers]] != numbers + 1]]] = True  # a key with two open versions
+    has, lacks = np.flatnonzero(version >= 0), np.flatnonzero(version < 0)
+    deeper[new[lacks]] = True
+    change = np.full(len(old), -1)  # the last one of the key of each open version
+    change[version[has]] = has
+    others[new[has[change[version[has]] != has]]] = True
+    others[_repeated(new[lacks], place)] = True
+    for its in codes[2:]:
+        others[its] = True
     if changes.names is not None:
         others[new[_as_bool(changes.names.is_valid())]] = True
     if versioning.sequence:
-        _late(versioning, known, changes, (old, new, change), others)
-    versions = np.flatnonzero(~others[old])
-    news = np.flatnonzero(~others[new] & ~has_version[new])
-    return PlainKeys(versions, change[versions], news, codes, others)
+        late, outside = _late(versioning, known, changes, version)
+        deeper[new[late]] = others[new[late]] = True
+        for its, which in zip((old, new), outside, strict=True):
+            others[its[which]] = True
+    versions = np.flatnonzero((change >= 0) & ~others[old])
+    news = lacks[~others[new[lacks]]]
+    return PlainKeys(versions, change[versions], news, codes, others, deeper)
+
+
+def _repeated(codes: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Those of the codes that are there twice. `place`: a number for each code, which is overwritten."""
+    numbers = np.arange(len(codes), dtype=place.dtype)
+    place[codes] = numbers
+    repeated: np.ndarray = codes[place[codes] != numbers]
+    return repeated
 
 
 def _late(
-    versioning: Versioning, known: pa.Table, changes: Changed, codes: tuple[np.ndarray, ...], others: np.ndarray
-) -> None:
-    """Marks the keys of changes that are not after the last event of the open version. `codes`: of the keys of versions
-    and of changes, and the change of each version, -1: none."""
-    old, new, change = codes
+    versioning: Versioning, known: pa.Table, changes: Changed, version: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Which changes are not after the last event of the open version (`version`: its number, -1: none); and which
+    versions begin, and which changes are, before the time from which on versions are made."""
     sequences = [sequence_of(rows, versioning.sequence) for rows in (known, changes.rows)]
     kind = sequences[1].type
     starts, lasts, times, since = sequence_ranks(
@@ -114,13 +130,11 @@ def _late(
             bounds_of(known, START_AT, versioning.sequence).cast(kind), sequences[0].cast(kind), sequences[1],
             from_texts(versioning.since, kind),
         ],
-        len(others),
+        len(known) + len(changes.rows),
     )  # fmt: skip
-    its = np.append(times, -1)[change]  # without a change: -1
-    others[old[its <= np.maximum(starts, lasts)]] = True
-    if len(since):
-        others[new[times < since[0]]] = True
-        others[old[starts < since[0]]] = True
+    began = since.max(initial=-1)
+    last = np.append(np.maximum(starts, lasts), -1)[version]
+    return times <= last, (starts < began, times < began)
 
 
 def _versions_of(
@@ -141,30 +155,31 @@ def _versions_of(
     begins[change[upserts]] = True
     begins[change[stays]] = False
     begins[plain.news] = changes.markers[plain.news] != DELETE
-    begun, ended = np.flatnonzero(begins), np.flatnonzero(~goes_on)
+    begun, ended = np.flatnonzero(begins), ~goes_on
     moments = np.arange(count)  # of each change, as a number of `times`: its own one, or the begin of its version
     moments[change[goes_on]] = count + old[goes_on]
     times = pa.concat_arrays([_times(target, versioning, known, changes, plain), combined(known[START_AT])])
-    opened = _chosen(changes.rows, names, begun)
+    opened = _chosen(changes.rows, names, begins)
     opened[START_AT] = times.take(whole_numbers(moments[begun]))
     opened[END_AT] = pa.nulls(len(begun), times.type)
-    closed = _chosen(known, [*names, START_AT], old[ended])
+    closes = np.zeros(known.num_rows, bool)
+    closes[old[ended]] = True
+    closed = _chosen(known, [*names, START_AT], closes)
     closed[END_AT] = times.take(whole_numbers(change[ended]))
     removed = old[~stays]
     order = [each.name for each in target.columns if each.stored and each.name in opened]
-    replacing = np.concatenate([moments[begun] >= count, np.ones(len(ended), bool)])
+    replacing = np.concatenate([moments[begun] >= count, np.ones(int(ended.sum()), bool)])
     return VersionRows(
         removed, pa.table({name: opened[name] for name in order}), pa.table({name: closed[name] for name in order}),
         np.ones(len(removed), bool), replacing,
     )  # fmt: skip
 
 
-def _chosen(rows: pa.Table, names: Sequence[str], numbers: np.ndarray) -> dict[str, pa.ChunkedArray]:
-    """The columns of these rows (ascending)."""
+def _chosen(rows: pa.Table, names: Sequence[str], which: np.ndarray) -> dict[str, pa.ChunkedArray]:
+    """These columns of some rows. `which`: bool."""
     chosen = rows.select(list(names))
-    if len(numbers) < rows.num_rows:
-        chosen = chosen.take(whole_numbers(numbers))
-    return dict(zip(names, chosen.columns, strict=True))
+    chosen = chosen if which.all() else chosen.filter(pa.array(which))
+    return dict(zip(chosen.column_names, chosen.columns, strict=True))
 
 
 def _times(target: Target, versioning: Versioning, known: pa.Table, changes: Changed, plain: PlainKeys) -> pa.Array:
