@@ -161,22 +161,35 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
     return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
 
 
-def _least_touched(versioning: Versioning, known: pa.Table, changes: Changed) -> Any:
-    """The least sequence of the changes, and of the begins of the versions that they may touch, in the form of `bound`;
-    None if there is none. `known`: the versions of their keys."""
-    if len(versioning.sequence) != 1 or versioning.since:  # a version that is cut off needs every event of its key
-        return None
-    times = changes.rows[versioning.sequence[0]]
-    least = least_bound(times)
-    if least is None:
-        return None
-    ends = known[END_AT]
-    is_touched = pc.or_kleene(ends.is_null(), pc.greater_equal(ends, pc.min(times).cast(ends.type)))
-    begins = known[START_AT].filter(is_touched)
-    if not len(begins):
-        return least
-    began = least_bound(begins)
-    return None if began is None else min(least, began)
+def _remembered_of(
+    target: Target, versioning: Versioning, known: pa.Table, wanted: tuple[Changed, bool], look: Look
+) -> pa.Table:
+    """What is remembered of the keys of changes, in the files that may have what acts on them; as of `_remembered`.
+
+    Keys without a version that the changes may touch, as new ones and those that were deleted before, are looked up
+    in files that reach the changes themselves: in order, there are none. For others, from the begin of these versions.
+    """
+    memory, (changes, needs_all) = versioning.memory, wanted
+    assert memory is not None
+    keys = key_values(changes.rows, target)
+    times, ends = changes.rows[versioning.sequence[0]], known[END_AT]
+    takes_all = needs_all or len(versioning.sequence) != 1 or bool(versioning.since)
+    least = None if takes_all else least_bound(times)  # a version that is cut off needs every event of its key
+    parts = [(least, keys)]
+    if least is not None:
+        touched = known.filter(pc.or_kleene(ends.is_null(), pc.greater_equal(ends, pc.min(times).cast(ends.type))))
+        its = key_values(touched, target)
+        codes = key_codes(comparable(pa.concat_tables([its, keys]).combine_chunks()))
+        is_touched = np.isin(codes[its.num_rows :], codes[: its.num_rows])
+        began = least_bound(touched[START_AT])
+        reached = None if began is None else min(least, began)
+        parts = [(reached, keys.filter(pa.array(is_touched))), (least, keys.filter(pa.array(~is_touched)))]
+    found = [no_versions(memory.target)]
+    for lowest, wanted_keys in parts:
+        if wanted_keys.num_rows:
+            numbers = files_reached(memory.files, memory.target, versioning.sequence, lowest)
+            found.append(_found(memory.target, memory.files, numbers, wanted_keys, look))
+    return pa.concat_tables(found)
 
 
 def _remembered(
@@ -187,9 +200,7 @@ def _remembered(
     not. `wanted`: the changes, and whether all that is remembered is needed."""
     memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
-    least = None if needs_all else _least_touched(versioning, known, changes)
-    numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
-    rows = _found(memory.target, memory.files, numbers, key_values(changes.rows, target), look)
+    rows = _remembered_of(target, versioning, known, wanted, look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())
