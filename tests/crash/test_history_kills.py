@@ -8,6 +8,8 @@ import shutil
 import signal
 import sys
 import time as time_
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.change_tables import UNCHANGED, expected, expected_versions, held, he
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror.table_log import TableLog, read_table_log
 from lakemirror.storage import LocalStorage
@@ -287,6 +289,9 @@ def test_a_file_is_replaced_between_two_commits(
         now = all_rows(database)
         assert now.get("t", []) == (["{'id': 1, 'v': 'a'}", "{'id': 2, 'v': 'b'}"] if number == 2 else [])
         assert {each: now[each] for each in before} == before
+    if number == 2:
+        with pytest.raises(LakemirrorError, match="applied another file under this name"):
+            MirroredDatabase(database).build_history("t")
     assert "history drop" in failed.hint and f"Tables/t__{'history' if 'scd2' in modes else 'changes'}" in str(failed)
     again = tmp_path / "again"
     shutil.copytree(database, again, copy_function=shutil.copy2)
@@ -377,3 +382,53 @@ def test_a_copy_of_a_database_goes_on_between_two_commits(tmp_path: Path) -> Non
     assert not MirroredDatabase(copied).sync().failed
     assert table_rows(copied, "t") == {(1, "a"): 1, (2, "b"): 1}
     assert held(copied, "t__changes") == expected(copied, "t")
+
+
+def switched(database: Path, *options: Any) -> None:
+    """Passes with these options of history one after the other."""
+    for history in options:
+        declare(database, "t", ["id"], lakemirror={"history": history})
+        assert not MirroredDatabase(database).sync().failed
+
+
+BOTH = ["scd2", "changes"]
+ACTS: dict[str, Callable[[Path], object]] = {
+    "resync": lambda database: MirroredDatabase(database).resync("t"),
+    "drop": lambda database: MirroredDatabase(database).drop_history("t"),
+    "off": lambda database: switched(database, [], BOTH),
+    "renamed": lambda database: switched(
+        database, [{"mode": "scd2", "name": "past"}, {"mode": "changes", "name": "log"}], BOTH
+    ),
+}
+
+
+@pytest.mark.parametrize("time", [1, 2])
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_while_a_table_is_behind(tmp_path: Path, act: str, time: int) -> None:
+    """Each table has the file once, or says that it lacks it; a build makes all of them whole."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": BOTH})
+    put_at(tmp_path, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+    assert not MirroredDatabase(tmp_path).sync().failed
+    put_at(tmp_path, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
+    killed(tmp_path, "history.after-commit", time)
+    with pytest.raises(LakemirrorError, match="is being written"):
+        MirroredDatabase(tmp_path).build_history("t")
+    ACTS[act](tmp_path)
+    put_at(tmp_path, "t", 3, marked([1], id=[3], v=["C"]))
+    result = MirroredDatabase(tmp_path).sync()
+    assert not result.failed, result.failed
+    assert table_rows(tmp_path, "t") == {(1, "A"): 1, (3, "C"): 1}
+    lacks = time == 1 and act in ("off", "renamed")
+    assert [each.code for each in MirroredDatabase(tmp_path).status().tables[0].warnings] == ["history-gap"] * lacks
+    changes = expected(tmp_path, "t", since=2 if act == "drop" else 1)
+    if lacks:
+        changes = Counter({row: 1 for row in changes if row[0] != f"{2:020}.parquet"})
+    assert held(tmp_path, "t__changes") == changes
+    if act != "drop":
+        assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": BOTH})
+    if act == "renamed":
+        assert held(tmp_path, "log") == expected(tmp_path, "t", since=2) - expected(tmp_path, "t", since=3)
+    if act != "resync":  # its earlier identity is one of another folder
+        MirroredDatabase(tmp_path).build_history("t")
+        assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+        assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": BOTH})

@@ -161,35 +161,34 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
     return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
 
 
-def _remembered_of(
-    target: Target, versioning: Versioning, known: pa.Table, wanted: tuple[Changed, bool], look: Look
-) -> pa.Table:
-    """What is remembered of the keys of changes, in the files that may have what acts on them; as of `_remembered`.
+def _events_needed(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed
+) -> list[tuple[pa.Table, Any]]:
+    """Keys of the changes, and the least sequence of the remembered changes that they need, in the form of `bound`;
+    None: they need all. `known`: the versions of these keys.
 
-    Keys without a version that the changes may touch, as new ones and those that were deleted before, are looked up
-    in files that reach the changes themselves: in order, there are none. For others, from the begin of these versions.
+    A key whose changes touch a version needs the events from the begin of that version on, others those from its first
+    change on: a few that are late do not make all look through everything that is remembered.
     """
-    memory, (changes, needs_all) = versioning.memory, wanted
-    assert memory is not None
     keys = key_values(changes.rows, target)
-    times, ends = changes.rows[versioning.sequence[0]], known[END_AT]
-    takes_all = needs_all or len(versioning.sequence) != 1 or bool(versioning.since)
-    least = None if takes_all else least_bound(times)  # a version that is cut off needs every event of its key
-    parts = [(least, keys)]
-    if least is not None:
-        touched = known.filter(pc.or_kleene(ends.is_null(), pc.greater_equal(ends, pc.min(times).cast(ends.type))))
-        its = key_values(touched, target)
-        codes = key_codes(comparable(pa.concat_tables([its, keys]).combine_chunks()))
-        is_touched = np.isin(codes[its.num_rows :], codes[: its.num_rows])
-        began = least_bound(touched[START_AT])
-        reached = None if began is None else min(least, began)
-        parts = [(reached, keys.filter(pa.array(is_touched))), (least, keys.filter(pa.array(~is_touched)))]
-    found = [no_versions(memory.target)]
-    for lowest, wanted_keys in parts:
-        if wanted_keys.num_rows:
-            numbers = files_reached(memory.files, memory.target, versioning.sequence, lowest)
-            found.append(_found(memory.target, memory.files, numbers, wanted_keys, look))
-    return pa.concat_tables(found)
+    if len(versioning.sequence) != 1 or versioning.since:  # a version that is cut off needs every event of its key
+        return [(keys, None)]
+    codes = key_codes(comparable(pa.concat_tables([key_values(known, target), keys]).combine_chunks()))
+    old, new = codes[: known.num_rows], codes[known.num_rows :]
+    ends, times = sequence_ranks(
+        [bounds_of(known, END_AT, versioning.sequence), sequence_of(changes.rows, versioning.sequence)], len(codes)
+    )
+    first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, new, times)
+    is_touched = (ends == 0) | (ends >= first[old])  # 0: NULL
+    touches = np.isin(new, old[is_touched])
+    needed = []
+    for which, begins in ((touches, known[START_AT].filter(pa.array(is_touched))), (~touches, known[START_AT][:0])):
+        if which.any():
+            leasts = [least_bound(changes.rows[versioning.sequence[0]].filter(pa.array(which)))]
+            leasts += [least_bound(begins)] if len(begins) else []
+            needed.append((keys.filter(pa.array(which)), None if None in leasts else min(leasts)))
+    return needed
 
 
 def _remembered(
@@ -200,7 +199,14 @@ def _remembered(
     not. `wanted`: the changes, and whether all that is remembered is needed."""
     memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
-    rows = _remembered_of(target, versioning, known, wanted, look)
+    needed = [(key_values(changes.rows, target), None)]
+    if not needs_all:
+        needed = _events_needed(target, versioning, known, changes)
+    parts = []
+    for keys, least in needed:
+        numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
+        parts.append(_found(memory.target, memory.files, numbers, keys, look))
+    rows = pa.concat_tables(parts)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())
