@@ -26,7 +26,7 @@ from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, lea
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
+from lakemirror.landing_zone.reserved_columns import DELETED_AT, END_AT
 from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
 from lakemirror.storage.place import Place
 from lakemirror.storage.place import place as place_at
@@ -166,7 +166,7 @@ class _Files:
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
-        self._has_small_pages = not feed and not self._columns.keys().isdisjoint((DELETED, END_AT))
+        self._has_small_pages = not feed and not self._columns.keys().isdisjoint((DELETED_AT, END_AT))
         self._leaves = [] if feed else indexed_leaves(target)
         self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
