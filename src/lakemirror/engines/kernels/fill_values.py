@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.long_texts import has_long
 from lakemirror.engines.kernels.partial_rows import FIRST, IN_TABLE, PartialRows
 from lakemirror.engines.row_work import FILE, ROW, Action
 from lakemirror.keys.key_values import whole_numbers
@@ -82,13 +83,17 @@ class Fills:
             if low == high or index < 0:
                 continue
             own = rows.column(index)
-            if pa.types.is_dictionary(own.type):
-                own = own.cast(own.type.value_type)
-            values = _taken(fill.chunks, fill.at[low:high], own.type)
+            is_encoded = pa.types.is_dictionary(own.type)
+            values = _taken(fill.chunks, fill.at[low:high], own.type.value_type if is_encoded else own.type)
+            if is_encoded and not has_long(values):  # those are not compared: each would be copied
+                values = values.dictionary_encode()
+            if values.type != own.type:
+                own = own.cast(values.type)
             if len(values) < len(own):
                 take = np.arange(len(own))
                 take[np.searchsorted(positions, fill.rows[low:high])] = len(own) + np.arange(len(values))
-                values = pa.chunked_array([*own.chunks, values], own.type).take(whole_numbers(take))
+                both = pa.chunked_array([*own.chunks, values], own.type).unify_dictionaries()
+                values = both.take(whole_numbers(take))
             rows = rows.set_column(index, rows.schema.names[index], values)
         return rows
 
