@@ -23,6 +23,8 @@ from lakemirror.engines.row_work import FILE, ROW, Action
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 
+_LARGE = 1 << 30  # bytes: 32-bit offsets may be too narrow for more texts
+
 Rows: TypeAlias = tuple[int, Action, np.ndarray]
 """Rows of a data file: its number among the candidates, its `add` action, row numbers (ascending)."""
 
@@ -166,6 +168,8 @@ def read_fills(
 def _taken(chunks: Sequence[pa.Array], at: np.ndarray, kind: pa.DataType) -> pa.Array:
     """The values at these places of all chunks together; NULL for -1. Only chunks with one of them are touched."""
     ends = np.cumsum([0, *map(len, chunks)])
+    if ends[-1] <= 2 * len(at) and sum(chunk.nbytes for chunk in chunks) < _LARGE:
+        return pa.concat_arrays([*chunks, pa.nulls(1, kind)]).take(whole_numbers(np.where(at < 0, ends[-1], at)))
     of_chunk = np.searchsorted(ends, at, "right") - 1
     order = np.argsort(of_chunk, kind="stable")
     parts = []
