@@ -440,7 +440,7 @@ def test_a_full_disk_costs_speed_alone(
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
         for _ in range(3):
-            index._not_before = 0.0  # as if ten minutes had passed
+            index.builder._not_before = 0.0  # as if ten minutes had passed
             index.rows.open([add], target)
             assert read(add, target) == (False, expected)
             index.wait()
@@ -451,7 +451,7 @@ def test_a_full_disk_costs_speed_alone(
     index.rows.open([add], target)
     index.wait()
     assert not list((tmp_path / "keys").glob("*/*")), "not tried again at once"
-    index._not_before = 0.0
+    index.builder._not_before = 0.0
     index.rows.open([add], target)
     index.wait()
     index.rows.open([add], target)
@@ -487,3 +487,30 @@ def test_a_store_that_does_not_answer_is_asked_again(
         index.rows.open([add], target)
         index.wait()
     assert read(add, target) == (True, rows.take(pa.array([3, 50, 99])))
+
+
+def test_a_file_that_may_be_merged_soon_is_copied_when_it_was_read_several_times(
+    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = pa.array([f"k{n * 37 % 100}" for n in range(100)])
+    target, add = stored(tmp_path, table[2].set_column(0, "k", keys))
+    for module in (row_copies, key_index):
+        monkeypatch.setattr(module, "FEWEST_ROWS", 13)
+    index, held = KeyIndex(tmp_path / "keys", 1 << 30), []
+    for _ in range(4):
+        index.rows.open([add], target)
+        index.want(add, target)
+        index.wait()
+        held.append(sorted(path.suffix for path in (tmp_path / "keys").glob("*/*.*")))
+    assert held == [[], [], [], [".keys", ".rows"]]
+    for lasting, fewest in ((False, 13), (True, 12)):
+        monkeypatch.setattr(key_index, "FEWEST_ROWS", fewest)
+        index = KeyIndex(tmp_path / f"keys-{fewest}", 1 << 30)
+        index.want(add, target)
+        index.wait()
+        assert bool(list((tmp_path / f"keys-{fewest}").glob("*/*.keys"))) is lasting
+    index = KeyIndex(tmp_path / "scanned", 1 << 30)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", 13)
+    index.want_missing([add], target)
+    index.wait()
+    assert list((tmp_path / "scanned").glob("*/*.keys")), "an idle engine has the time"
