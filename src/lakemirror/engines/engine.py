@@ -226,7 +226,7 @@ class Engines:
         """Has the key index of merged data files built soon. Does not wait."""
         if self.index is not None:
             for add in adds:
-                self.index.want(add, target, at_once=True)
+                self.index.want(add, target)
 
     def _forget_session(self) -> None:
         """Forgets a session whose process has ended, so that another one can be started."""

@@ -1,6 +1,6 @@
 """The thread that builds the key index and copies of rows, one file at a time, while no apply runs.
 
-request: by the path of what is made ─▶ a file that lasts, or was asked for often enough ─▶ built, or given up
+request: by the path of what is made ─▶ built when no apply runs, or given up
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ from lakemirror.keys.index_folder import MOST_REMEMBERED
 
 log = logging.getLogger("lakemirror")
 
-LASTING = 8
-"""A data file with so many times the fewest rows is not merged soon (`maintenance/policy.py`)."""
-
-_ASKED = 4  # times that a smaller file is asked for before anything is built for it: most are merged before
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
@@ -36,25 +32,17 @@ class Builder:
         self.lock = threading.Lock()
         self._wanted: OrderedDict[str, Callable[[], bool]] = OrderedDict()
         self._not_worth_it: OrderedDict[str, None] = OrderedDict()
-        self._asked: OrderedDict[str, int] = OrderedDict()
         self._builder: threading.Thread | None = None
         self.applies = 0
         self._not_before = 0.0
         self._saying = threading.Lock()
         self._warned = False
 
-    def request(self, name: str, build: Callable[[], bool], *, is_lasting: bool) -> None:
-        """Has a thread build what this path names, unless it was not worth it. For a data file that may be merged soon
-        only after several requests."""
+    def request(self, name: str, build: Callable[[], bool]) -> None:
+        """Has a thread build what this path names, unless it was not worth it."""
         with self.lock:
             if name in self._not_worth_it or name in self._wanted or time.monotonic() < self._not_before:
                 return
-            if not is_lasting:
-                self._asked[name] = self._asked.pop(name, 0) + 1
-                while len(self._asked) > MOST_REMEMBERED:
-                    self._asked.popitem(last=False)
-                if self._asked[name] < _ASKED:
-                    return
             self._wanted[name] = build
             if self._builder is None:
                 self._builder = threading.Thread(target=self._build_wanted, name="key-index")
@@ -64,7 +52,6 @@ class Builder:
         """What was requested for this path is not built."""
         with self.lock:
             self._wanted.pop(name, None)
-            self._asked.pop(name, None)
 
     def rest(self) -> None:
         """Nothing is built for a while: there was no room."""

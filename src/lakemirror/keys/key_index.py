@@ -29,7 +29,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys import look_up
-from lakemirror.keys.index_builder import LASTING, Builder
+from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.index_folder import (
     BUILDING,
     USED_LATELY,
@@ -56,6 +56,7 @@ log = logging.getLogger("lakemirror")
 FEWEST_ROWS = 64 * 1024
 """A data file with at least so many rows gets an index. The keys of smaller files are read quickly."""
 
+_LASTING = 8  # times the fewest rows: a data file with so many is not merged soon (`maintenance/policy.py`)
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are wanted, its keys are read instead
 _REPEATED = 64  # rows of a key, on average: a file of inserts with such a "key", which nobody looks up
@@ -155,17 +156,21 @@ class KeyIndex:
             look_up.LATELY_READ.drop(name_of(one.path))
             log.info("the key index is not used: %s", error)
 
-    def want(self, add: Action, target: Target, *, at_once: bool = False) -> None:
-        """Requests the index of a data file, if the file is large and has none. Does not wait for it. Of a file that
-        may be merged soon only after several requests, unless `at_once`."""
+    def want_lasting(self, adds: Iterable[Action], target: Target) -> None:
+        """Requests the indexes of new data files that are too large to be merged soon; others when they are asked."""
+        for add in adds:
+            if (record_count(add) or 0) >= _LASTING * FEWEST_ROWS:
+                self.want(add, target)
+
+    def want(self, add: Action, target: Target) -> None:
+        """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
         if not is_large(record_count(add)) or not target.key_columns:
             return
         try:
             name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
         except OSError:
             return
-        is_lasting = at_once or (record_count(add) or 0) >= LASTING * FEWEST_ROWS
-        self.builder.request(name, partial(self.build, add, target), is_lasting=is_lasting)
+        self.builder.request(name, partial(self.build, add, target))
 
     def want_missing(self, adds: Iterable[Action], target: Target) -> None:
         """Requests the indexes that data files of a table lack. Does not wait for them."""
@@ -176,7 +181,7 @@ class KeyIndex:
                     is_large(record_count(add))
                     and not self._folder.index(data_file_identity(add, target, columns), target).exists()
                 ):
-                    self.want(add, target, at_once=True)
+                    self.want(add, target)
 
     def forget(self, adds: Iterable[Action], target: Target) -> None:
         """Deletes the indexes and copies of data files that the newest version of a table does not name any more, and

@@ -25,7 +25,7 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of, stored_names
 from lakemirror.engines.kernels.decode import longest
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.index_builder import LASTING, Builder
+from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.index_folder import BUILDING, USED_LATELY, IndexFolder, data_file_identity, is_index, remove_index
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
@@ -105,15 +105,11 @@ class RowCopies:
         except Damaged as error:
             log.info("a copy of rows is made again: %s", error)
             self._folder.drop(path)
-            self._make(path, add, target)
+            self._builder.request(str(path), partial(self.build, add, target))
         except FileNotFoundError:
-            self._make(path, add, target)
+            self._builder.request(str(path), partial(self.build, add, target))
         except OSError as error:
             log.info("a copy of rows is not used: %s", error)
-
-    def _make(self, path: Path, add: Action, target: Target) -> None:
-        is_lasting = (record_count(add) or 0) >= LASTING * FEWEST_ROWS
-        self._builder.request(str(path), partial(self.build, add, target), is_lasting=is_lasting)
 
     def path(self, add: Action, target: Target) -> Path:
         """The path of the copy of a data file."""

@@ -561,3 +561,29 @@ def test_an_index_that_is_cut_short_is_dropped(tmp_path: Path, size: int) -> Non
     (path,) = (tmp_path / "keys").glob("*/*")
     os.truncate(path, size)
     assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()
+
+
+def test_a_new_file_that_may_be_merged_soon_gets_an_index_when_one_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = TABLES["uuid"]
+    target, add = with_table(tmp_path, keys)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", keys.num_rows // 8 + 1)
+    monkeypatch.setattr(key_index, "_READ_ALL", 8)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+
+    def held() -> int:
+        index.wait()
+        return len(list((tmp_path / "keys").glob("*/*.keys")))
+
+    index.want_lasting([add], target)
+    assert not held(), "the next merge may replace it"
+    search(add, target, keys, index)
+    assert not held(), "an index finds so many keys no faster"
+    search(add, target, keys.slice(0, 1), index)
+    assert held() == 1
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", keys.num_rows // 8)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    shutil.rmtree(tmp_path / "keys")
+    index.want_lasting([add], target)
+    assert held() == 1

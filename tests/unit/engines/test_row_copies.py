@@ -487,30 +487,3 @@ def test_a_store_that_does_not_answer_is_asked_again(
         index.rows.open([add], target)
         index.wait()
     assert read(add, target) == (True, rows.take(pa.array([3, 50, 99])))
-
-
-def test_a_file_that_may_be_merged_soon_is_copied_when_it_was_read_several_times(
-    tmp_path: Path, table: tuple[Any, Any, pa.Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = pa.array([f"k{n * 37 % 100}" for n in range(100)])
-    target, add = stored(tmp_path, table[2].set_column(0, "k", keys))
-    for module in (row_copies, key_index):
-        monkeypatch.setattr(module, "FEWEST_ROWS", 13)
-    index, held = KeyIndex(tmp_path / "keys", 1 << 30), []
-    for _ in range(4):
-        index.rows.open([add], target)
-        index.want(add, target)
-        index.wait()
-        held.append(sorted(path.suffix for path in (tmp_path / "keys").glob("*/*.*")))
-    assert held == [[], [], [], [".keys", ".rows"]]
-    for lasting, fewest in ((False, 13), (True, 12)):
-        monkeypatch.setattr(key_index, "FEWEST_ROWS", fewest)
-        index = KeyIndex(tmp_path / f"keys-{fewest}", 1 << 30)
-        index.want(add, target)
-        index.wait()
-        assert bool(list((tmp_path / f"keys-{fewest}").glob("*/*.keys"))) is lasting
-    index = KeyIndex(tmp_path / "scanned", 1 << 30)
-    monkeypatch.setattr(key_index, "FEWEST_ROWS", 13)
-    index.want_missing([add], target)
-    index.wait()
-    assert list((tmp_path / "scanned").glob("*/*.keys")), "an idle engine has the time"
