@@ -130,6 +130,13 @@ CODES: dict[str, Kind] = {
     "type-unsupported": Kind(False, 3, 422, "Replace the file by one that holds the column in another type."),
     "value-invalid": Kind(False, 3, 422, "Replace the file by one whose values fit the declared types."),
     "table-unknown": Kind(False, 2, 404, "Run `lakemirror status DB` for the names of the tables."),
+    "file-replaced": Kind(
+        False,
+        3,
+        409,
+        "Put the earlier file back, with its time (cp -p). Or run `lakemirror history drop DB TABLE`: the history "
+        "begins again with the rows that the table has.",
+    ),
     "history-has-no-place": Kind(
         False, 3, 409, "Publish the file's rows again as a new change file, and delete it from _QuarantinedFiles."
     ),

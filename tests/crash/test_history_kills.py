@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time as time_
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from tests.change_tables import UNCHANGED, expected, expected_versions, held, he
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror.table_log import TableLog, read_table_log
 from lakemirror.storage import LocalStorage
@@ -240,3 +243,192 @@ def test_only_the_table_that_is_behind_is_caught_up(tmp_path: Path) -> None:
     log = (tmp_path / "Tables/t/_delta_log" / f"{0:020}.json").read_text().splitlines()
     manifest = json.loads(json.loads(log[0])["commitInfo"]["userMetadata"])["lakemirror"]
     assert manifest["file"] == "file-1.parquet", "the batch that the table of changes has comes first"
+
+
+def killed(database: Path, name: str, time: int = 1) -> None:
+    """A pass of batches of two files, which ends at a failpoint."""
+    environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:{time}"}
+    words = [sys.executable, "-c", CHILD, str(database), name]
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, (done.stdout, done.stderr)
+
+
+def put_back(kept: Path, path: Path) -> None:
+    shutil.copy2(kept, path)
+
+
+OTHER_ROWS: dict[str, Any] = {"other": marked([4, 4], id=[1, 5], v=["X", "Y"]), "fewer": marked([4], id=[1], v=["X"])}
+BETWEEN = [
+    (["changes"], "history.after-commit", 1),
+    (["scd2", "changes"], "history.after-commit", 1),
+    (["scd2", "changes"], "history.after-commit", 2),
+    (["scd2", "changes"], "apply.before-commit", 3),
+]
+
+
+@pytest.mark.parametrize("rows", OTHER_ROWS)
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(("modes", "name", "time"), BETWEEN)
+def test_a_file_is_replaced_between_two_commits(
+    tmp_path: Path, modes: list[str], name: str, time: int, number: int, rows: str
+) -> None:
+    """The mirrored table does not take another content than its history: it stops, and goes on with the earlier file,
+    or with the other one once the history is dropped."""
+    database, kept = tmp_path / "database", tmp_path / "kept"
+    declare(database, "t", ["id"], lakemirror={"history": modes})
+    put_at(database, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+    put_at(database, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
+    path = folder(database, "t") / f"{number:020}.parquet"
+    put_back(path, kept)
+    killed(database, name, time)
+    put_at(database, "t", number, OTHER_ROWS[rows])
+    before = all_rows(database)
+    for _ in range(2):  # files before the other one are applied
+        failed = MirroredDatabase(database).sync().failed["t"]
+        assert failed.code == "file-replaced" and str(failed.file).endswith(path.name)
+        now = all_rows(database)
+        assert now.get("t", []) == (["{'id': 1, 'v': 'a'}", "{'id': 2, 'v': 'b'}"] if number == 2 else [])
+        assert {each: now[each] for each in before} == before
+    if number == 2:
+        with pytest.raises(LakemirrorError, match="applied another file under this name"):
+            MirroredDatabase(database).build_history("t")
+    assert "history drop" in failed.hint and f"Tables/t__{'history' if 'scd2' in modes else 'changes'}" in str(failed)
+    again = tmp_path / "again"
+    shutil.copytree(database, again, copy_function=shutil.copy2)
+    put_back(kept, path)
+    assert not MirroredDatabase(database).sync().failed
+    assert held(database, "t__changes") == expected(database, "t")
+    assert table_rows(database, "t") == {(1, "A"): 1}
+    MirroredDatabase(again).drop_history("t")
+    assert not MirroredDatabase(again).sync().failed
+    assert held(again, "t__changes") == expected(again, "t", since=number)
+    if number == 1:
+        assert table_rows(again, "t") == ({(1, "A"): 1, (5, "Y"): 1} if rows == "other" else {(1, "A"): 1})
+        for each in (database, again) if "scd2" in modes else ():
+            assert held_versions(each, "t__history") == expected_versions(each, "t", ["id"], {"history": modes})
+    else:
+        assert table_rows(again, "t") == {(1, "X"): 1, (2, "b"): 1} | ({(5, "Y"): 1} if rows == "other" else {})
+
+
+def test_a_file_is_deleted_between_two_commits(tmp_path: Path) -> None:
+    """A missing number is waited for. Files found by their times have none: the table stops until the file is back."""
+    database, kept = tmp_path / "database", tmp_path / "kept"
+    declare(database, "numbered", ["id"], lakemirror={"history": "changes"})
+    declare(database, "timed", ["id"], lakemirror={"history": "changes"},
+            fileDetectionStrategy="LastUpdateTimeFileDetection")  # fmt: skip
+    path = put_at(database, "numbered", 1, {"id": [1], "v": ["a"]})
+    killed(database, "history.after-commit")
+    put_back(path, kept)
+    path.unlink()
+    put_at(database, "numbered", 2, {"id": [2], "v": ["b"]})
+    found = MirroredDatabase(database).sync()
+    assert not found.failed and not (database / "Tables/numbered/_delta_log" / f"{0:020}.json").exists()
+    put_back(kept, path)
+    for number in (1, 2):
+        put_at(database, "timed", number, {"id": [number], "v": ["a"]})
+    assert not MirroredDatabase(database, batch_files=2).sync().failed
+    assert held(database, "numbered__changes") == expected(database, "numbered")
+    assert table_rows(database, "numbered") == {(1, "a"): 1, (2, "b"): 1}
+
+
+@pytest.mark.parametrize("gone", [(1,), (2,), (1, 2), (1, 2, 3)])
+def test_a_file_found_by_its_time_is_deleted_between_two_commits(tmp_path: Path, gone: tuple[int, ...]) -> None:
+    """The mirrored table does not go on without it, whichever of the batch it is, and whatever comes behind."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "changes"},
+            fileDetectionStrategy="LastUpdateTimeFileDetection")  # fmt: skip
+    for number in (1, 2):
+        put_at(tmp_path, "t", number, {"id": [number], "v": ["a"]})
+    killed(tmp_path, "history.after-commit")
+    if 3 not in gone:
+        put_at(tmp_path, "t", 3, {"id": [3], "v": ["a"]})
+    kept = {path: path.rename(tmp_path / path.name) for path in sorted(folder(tmp_path, "t").glob("*.parquet"))
+            if int(path.name[:20]) in gone}  # fmt: skip
+    for _ in range(2):
+        failed = MirroredDatabase(tmp_path).sync().failed["t"]
+        assert failed.code == "file-replaced" and "t__changes" in str(failed)
+        assert not (tmp_path / "Tables/t/_delta_log" / f"{0:020}.json").exists()
+    for path, aside in kept.items():
+        aside.rename(path)
+    assert not MirroredDatabase(tmp_path, batch_files=1).sync().failed
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+    assert sum(table_rows(tmp_path, "t").values()) == (2 if 3 in gone else 3)
+
+
+def test_a_file_is_replaced_before_the_memory_of_late_changes_is_passed(tmp_path: Path) -> None:
+    """That memory is a table too: it is moved away, and begins again."""
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[1, 1]))
+    assert not MirroredDatabase(tmp_path).sync().failed
+    put(tmp_path, "t", 2, marked([2], id=[1], n=[5]))
+    killed(tmp_path, "history.after-commit")
+    put(tmp_path, "t", 2, marked([2], id=[2], n=[5]))
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    assert failed.code == "file-replaced" and "Tables/t__late" in str(failed) and "Move that table away" in failed.hint
+    (tmp_path / "Tables/t__late").rename(tmp_path / "away")
+    assert not MirroredDatabase(tmp_path).sync().failed
+    put(tmp_path, "t", 3, marked([4, 4], id=[1, 2], n=[2, 3]))
+    assert not MirroredDatabase(tmp_path).sync().failed
+    assert table_rows(tmp_path, "t") == {(1, 2): 1}
+
+
+def test_a_copy_of_a_database_goes_on_between_two_commits(tmp_path: Path) -> None:
+    """A copy has new times: its files are those of the history nevertheless."""
+    database = tmp_path / "database"
+    declare(database, "t", ["id"], lakemirror={"history": "changes"})
+    put_at(database, "t", 1, {"id": [1], "v": ["a"]})
+    put_at(database, "t", 2, {"id": [2], "v": ["b"]})
+    killed(database, "history.after-commit")
+    copied = shutil.copytree(database, tmp_path / "copied", copy_function=shutil.copyfile)
+    assert not MirroredDatabase(copied).sync().failed
+    assert table_rows(copied, "t") == {(1, "a"): 1, (2, "b"): 1}
+    assert held(copied, "t__changes") == expected(copied, "t")
+
+
+def switched(database: Path, *options: Any) -> None:
+    """Passes with these options of history one after the other."""
+    for history in options:
+        declare(database, "t", ["id"], lakemirror={"history": history})
+        assert not MirroredDatabase(database).sync().failed
+
+
+BOTH = ["scd2", "changes"]
+ACTS: dict[str, Callable[[Path], object]] = {
+    "resync": lambda database: MirroredDatabase(database).resync("t"),
+    "drop": lambda database: MirroredDatabase(database).drop_history("t"),
+    "off": lambda database: switched(database, [], BOTH),
+    "renamed": lambda database: switched(
+        database, [{"mode": "scd2", "name": "past"}, {"mode": "changes", "name": "log"}], BOTH
+    ),
+}
+
+
+@pytest.mark.parametrize("time", [1, 2])
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_while_a_table_is_behind(tmp_path: Path, act: str, time: int) -> None:
+    """Each table has the file once, or says that it lacks it; a build makes all of them whole."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": BOTH})
+    put_at(tmp_path, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+    assert not MirroredDatabase(tmp_path).sync().failed
+    put_at(tmp_path, "t", 2, marked([4, 2], id=[1, 2], v=["A", None]))
+    killed(tmp_path, "history.after-commit", time)
+    with pytest.raises(LakemirrorError, match="is being written"):
+        MirroredDatabase(tmp_path).build_history("t")
+    ACTS[act](tmp_path)
+    put_at(tmp_path, "t", 3, marked([1], id=[3], v=["C"]))
+    result = MirroredDatabase(tmp_path).sync()
+    assert not result.failed, result.failed
+    assert table_rows(tmp_path, "t") == {(1, "A"): 1, (3, "C"): 1}
+    lacks = time == 1 and act in ("off", "renamed")
+    assert [each.code for each in MirroredDatabase(tmp_path).status().tables[0].warnings] == ["history-gap"] * lacks
+    changes = expected(tmp_path, "t", since=2 if act == "drop" else 1)
+    if lacks:
+        changes = Counter({row: 1 for row in changes if row[0] != f"{2:020}.parquet"})
+    assert held(tmp_path, "t__changes") == changes
+    if act != "drop":
+        assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": BOTH})
+    if act == "renamed":
+        assert held(tmp_path, "log") == expected(tmp_path, "t", since=2) - expected(tmp_path, "t", since=3)
+    if act != "resync":  # its earlier identity is one of another folder
+        MirroredDatabase(tmp_path).build_history("t")
+        assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+        assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": BOTH})

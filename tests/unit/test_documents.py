@@ -13,7 +13,7 @@ PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 REGISTER = ROOT / "docs/decisions/031-what-is-removed.md"  # rows that a test reads; nobody reads it from top to bottom
 FOLDERS = ("src", "tests", "docs", "benchmarks", "scripts", "deploy")
 FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
-MOST_WORDS, MOST_OF_AN_EXPLANATION = 45_620, 1_200
+MOST_WORDS, MOST_OF_AN_EXPLANATION = 45_700, 1_200
 OLD_WORDS = {  # each with the word that takes its place
     r"mend(s|ed|ing)?": "fix",
     "anew": "again",

@@ -347,10 +347,10 @@ class Pipeline(ABC):
         return replace(result, missing=missing)
 
     def fills_of(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, newest: pa.Table
     ) -> Fills | FillRequest:
         """What inserted rows take from earlier changes and from the table, or what units read for them."""
-        return values_of(self, work, shared, held, partial, newest, self._scratch_of(work.target))
+        return values_of(self, work, shared, held, effect, newest, self._scratch_of(work.target))
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

@@ -161,22 +161,34 @@ def _least(versioning: Versioning, changes: Changed) -> Any:
     return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
 
 
-def _least_touched(versioning: Versioning, known: pa.Table, changes: Changed) -> Any:
-    """The least sequence of the changes, and of the begins of the versions that they may touch, in the form of `bound`;
-    None if there is none. `known`: the versions of their keys."""
+def _events_needed(
+    target: Target, versioning: Versioning, known: pa.Table, changes: Changed
+) -> list[tuple[pa.Table, Any]]:
+    """Keys of the changes, and the least sequence of the remembered changes that they need, in the form of `bound`;
+    None: they need all. `known`: the versions of these keys.
+
+    A key whose changes touch a version needs the events from the begin of that version on, others those from its first
+    change on: a few that are late do not make all look through everything that is remembered.
+    """
+    keys = key_values(changes.rows, target)
     if len(versioning.sequence) != 1 or versioning.since:  # a version that is cut off needs every event of its key
-        return None
-    times = changes.rows[versioning.sequence[0]]
-    least = least_bound(times)
-    if least is None:
-        return None
-    ends = known[END_AT]
-    is_touched = pc.or_kleene(ends.is_null(), pc.greater_equal(ends, pc.min(times).cast(ends.type)))
-    begins = known[START_AT].filter(is_touched)
-    if not len(begins):
-        return least
-    began = least_bound(begins)
-    return None if began is None else min(least, began)
+        return [(keys, None)]
+    codes = key_codes(comparable(pa.concat_tables([key_values(known, target), keys]).combine_chunks()))
+    old, new = codes[: known.num_rows], codes[known.num_rows :]
+    ends, times = sequence_ranks(
+        [bounds_of(known, END_AT, versioning.sequence), sequence_of(changes.rows, versioning.sequence)], len(codes)
+    )
+    first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, new, times)
+    is_touched = (ends == 0) | (ends >= first[old])  # 0: NULL
+    touches = np.isin(new, old[is_touched])
+    needed = []
+    for which, begins in ((touches, known[START_AT].filter(pa.array(is_touched))), (~touches, known[START_AT][:0])):
+        if which.any():
+            leasts = [least_bound(changes.rows[versioning.sequence[0]].filter(pa.array(which)))]
+            leasts += [least_bound(begins)] if len(begins) else []
+            needed.append((keys.filter(pa.array(which)), None if None in leasts else min(leasts)))
+    return needed
 
 
 def _remembered(
@@ -187,9 +199,14 @@ def _remembered(
     not. `wanted`: the changes, and whether all that is remembered is needed."""
     memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
-    least = None if needs_all else _least_touched(versioning, known, changes)
-    numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
-    rows = _found(memory.target, memory.files, numbers, key_values(changes.rows, target), look)
+    needed = [(key_values(changes.rows, target), None)]
+    if not needs_all:
+        needed = _events_needed(target, versioning, known, changes)
+    parts = []
+    for keys, least in needed:
+        numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
+        parts.append(_found(memory.target, memory.files, numbers, keys, look))
+    rows = pa.concat_tables(parts)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())

@@ -45,6 +45,7 @@ from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+_UNITS = 4  # for each thread: how long a data file takes depends on its rows, copies and deletion vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +144,7 @@ def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
         found = find_keys(files, target, keys, engine.search, engine.each, engine.index)
         touched = [TouchedFile(number, files[number], found[number]) for number in sorted(found)]
-        units = data_units(touched, engine.parallelism)
+        units = data_units(touched, _UNITS * engine.parallelism)
         results = engine.carry("read versions", read_versions, shared._replace(target=target), units)
         return [one for result in results for one in result]
 

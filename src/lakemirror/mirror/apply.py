@@ -35,7 +35,16 @@ from lakemirror.landing_zone.table_options import CHANGES
 from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch, BatchFile
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
-from lakemirror.mirror.position import BEYOND, MISSING_ROWS, AppliedPaths, Detection, Manifest, Position, with_notes
+from lakemirror.mirror.position import (
+    BEYOND,
+    MISSING_ROWS,
+    AppliedPaths,
+    Detection,
+    Manifest,
+    Position,
+    file_mark,
+    with_notes,
+)
 from lakemirror.mirror.table_log import TableLog
 from lakemirror.storage.durable import POWER, make_folders, remove_empty_folders
 from lakemirror.storage.place import Place, capabilities_of, place
@@ -337,8 +346,13 @@ def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manife
         ignored_deletes=(before.ignored_deletes if before else 0) + written.ignored,
         late_changes=(before.late_changes if before else 0) + written.late,
         history=plan.base.history.label if plan.base.history is not None else "",
+        earlier=_marks(batch.files[:-1]) if len(batch.files) > 1 and plan.base.history is not None else (),
         times=_times(batch.files) if len(batch.files) > 1 and plan.base.history is None else (),
     )
+
+
+def _marks(files: Sequence[BatchFile]) -> tuple[str, ...]:
+    return tuple(file_mark(item.file.below, item.file.entry.etag) for item in files)
 
 
 def _times(files: Sequence[BatchFile]) -> tuple[int | None, ...]:

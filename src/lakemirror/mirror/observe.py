@@ -24,7 +24,13 @@ from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
-from lakemirror.mirror.history.history_tables import HistoryObserver, HistoryTable, ahead_first, warnings_of
+from lakemirror.mirror.history.history_tables import (
+    HistoryObserver,
+    HistoryTable,
+    ahead_first,
+    until_another,
+    warnings_of,
+)
 from lakemirror.mirror.position import (
     Detection,
     Manifest,
@@ -327,6 +333,7 @@ class TableObserver:
             chosen = pending(view.files, view.applied, self._seen.readiness(now), limit)
         if is_behind:
             chosen = ahead_first(chosen, view.history)
+            chosen = until_another(chosen, view.files, view.applied, view.history, view.identity)
         self._seen.keep(folder.files)
         warnings = self._quarantined(folder)
         warnings += already_applied(view.files, view.applied, self._last_applied(view))

@@ -106,7 +106,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 19 fields: the members of the JSON object in a commit
+class Manifest:  # 20 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
@@ -115,8 +115,9 @@ class Manifest:  # 19 fields: the members of the JSON object in a commit
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
     (`position.py`). `token`: of the last file, as its publisher wrote it into the footer: manifests of cuts name it.
     `ignored_deletes`, `late_changes`: how many changes of all applies of this identity were counted and not applied.
-    `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty. `times`:
-    when the files before the last one were written (`file_times.py`). `built`: the commit made a history table again
+    `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty.
+    `earlier`: of a history table, what the files before the last one were (`file_mark`). `times`: of the mirrored
+    table, when they were written (`file_times.py`). `built`: the commit made a history table again
     from all files up to the last one (`history/build.py`).
     """
 
@@ -137,12 +138,13 @@ class Manifest:  # 19 fields: the members of the JSON object in a commit
     ignored_deletes: int = 0
     late_changes: int = 0
     history: str = ""
+    earlier: tuple[str, ...] = ()
     times: tuple[int | None, ...] = ()
     built: bool = False
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        for name in ("tag", "token", "ignored_deletes", "late_changes", "history", "times", "built"):
+        for name in ("tag", "token", "ignored_deletes", "late_changes", "history", "earlier", "times", "built"):
             if not content[name]:
                 del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
@@ -186,7 +188,7 @@ def parse_manifest(text: Any) -> Manifest | None:
     """The manifest in a commit's `userMetadata`; None where there is none of ours."""
     try:
         content = json.loads(text)[_PREFIX]
-        lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes", "times")}
+        lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes", "earlier", "times")}
         return Manifest(**{**content, **lists})
     except (TypeError, ValueError, KeyError, AttributeError):
         return None
@@ -273,6 +275,11 @@ class AppliedPaths:
         (folder / name).write_bytes(b"".join(sorted(hashes)))
         sync(folder / name)
         return (*(each for each, _ in kept), name)
+
+
+def file_mark(below: str, etag: str) -> str:
+    """What a change file was, in eight characters: its path below the table folder, and `Entry.etag`."""
+    return _hash(f"{below}\0{etag}")[:4].hex()
 
 
 def applied_files(

@@ -23,6 +23,7 @@ from lakemirror.engines.kernels import write
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import ConstraintViolated, FileSizes, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.parquet.page_index import has_page_index
 
 
 def target(path: Path, columns: dict[str, str], **options: Any) -> Target:
@@ -44,6 +45,13 @@ def commit(path: Path, columns: dict[str, str], adds: list[Action], partitions: 
 
 def stats(add: Action) -> dict[str, Any]:
     return exact_json.read(add["stats"])
+
+
+@pytest.mark.parametrize("added", ["__END_AT", "__deleted_at", "__applied_at"])
+def test_tables_whose_old_rows_are_read_one_by_one_have_small_pages(tmp_path: Path, added: str) -> None:
+    """Tables of versions, soft deletes and remembered changes have them, tables of changes do not."""
+    (add,) = write_rows([pa.record_batch({"id": [1]})], target(tmp_path, {"id": "bigint", added: "timestamp"}))
+    assert has_page_index(pq.read_metadata(data_file(tmp_path, add["path"]))) == (added != "__applied_at")
 
 
 def test_rows_come_back_through_another_reader_by_partition(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, lea
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.landing_zone.reserved_columns import DELETED, END_AT
+from lakemirror.landing_zone.reserved_columns import DELETED_AT, END_AT
 from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
 from lakemirror.storage.place import Place
 from lakemirror.storage.place import place as place_at
@@ -40,7 +40,7 @@ ROWS_A_GROUP = 256 * 1024
 ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
 _SMALL_PAGES = {"write_page_index": True, "data_page_size": 8 << 10, "write_batch_size": 256}
-"""For tables whose old rows are read one by one: a row costs a page of each column."""
+"""For tables whose old rows, or remembered changes, are read one by one: a row costs a page of each column."""
 if "max_rows_per_page" in pq.ParquetWriter.__init__.__code__.co_varnames:  # pyarrow 17 has no such option
     _SMALL_PAGES["max_rows_per_page"] = 1024
 CALENDAR = {"org.apache.spark.version": "4.2.0"}
@@ -166,7 +166,7 @@ class _Files:
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
-        self._has_small_pages = not feed and not self._columns.keys().isdisjoint((DELETED, END_AT))
+        self._has_small_pages = not feed and not self._columns.keys().isdisjoint((DELETED_AT, END_AT))
         self._leaves = [] if feed else indexed_leaves(target)
         self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN

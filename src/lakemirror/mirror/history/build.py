@@ -120,7 +120,7 @@ def _check(view: View, table: HistoryTable) -> None:
         why = f"{table.target} also has versions of an earlier table folder, whose files are gone"
         raise incomplete(view, why, "Run `lakemirror history drop DB TABLE`, then build it.")
     if table.at is not None and table.at.number > view.position:
-        raise LakemirrorError("concurrent-commit", f"{table.target} is being written")
+        raise view.error or LakemirrorError("concurrent-commit", f"{table.target} is being written")
 
 
 def _build(

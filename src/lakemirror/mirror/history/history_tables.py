@@ -16,18 +16,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lakemirror.delta.log_folder import Log
-from lakemirror.errors import TableError
-from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, FolderFile
+from lakemirror.errors import Rejected, TableError
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, FolderFile, TableFiles
 from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.forgiving_json import invalid
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.position import BEYOND, Detection, Position, applied_files, declared, from_note, parse_detection
+from lakemirror.mirror.position import (
+    BEYOND,
+    Detection,
+    Manifest,
+    Position,
+    applied_files,
+    declared,
+    file_mark,
+    from_note,
+    parse_detection,
+)
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
-from lakemirror.storage import Storage
+from lakemirror.storage import Entry, Storage
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,54 @@ def ahead_first(pending: Pending, tables: Sequence[HistoryTable]) -> Pending:
     order = [*ahead, *(file for file in files if file not in ahead)]
     numbers = [file.number for file in files]
     return replace(pending, files=tuple(replace(f, number=n) for f, n in zip(order, numbers, strict=True)))
+
+
+def until_another(
+    pending: Pending, files: TableFiles, applied: AppliedFiles, tables: Sequence[HistoryTable], identity: str
+) -> Pending:
+    """The pending files before the first that is not what a history table has applied under its name.
+
+    A process has ended between two commits, and the publisher has replaced or deleted the file meanwhile. `applied`: to
+    the mirrored table. A table that goes on after a resync keeps what it has; a copied folder has other times.
+    """
+    marker = files.folder.marker.modified / 1e9 if files.folder.marker is not None else 0.0
+    for table in tables:
+        log, manifest = table.table, table.table.manifest if table.table is not None else None
+        if log is None or manifest is None or manifest.identity != identity or table.applied.count <= applied.count:
+            continue
+        if 0 < log.applied_at < marker:
+            continue
+        for file in pending.files:
+            if table.holds(file) and not _is_same(file, manifest):
+                message = f"{table.target} has applied another file under this name, which the mirrored table lacks"
+                return pending.until(_rejected(table, message, file.entry.path))
+        if _lacks_files(files, applied, table, manifest):
+            path = f"{files.folder.name.folder}/{manifest.file}"
+            message = (
+                f"{table.target} has applied files up to this one, and not all that the mirrored table lacks are there"
+            )
+            since = int(pending.oldest * 1e9) if pending.oldest is not None else None
+            return Pending((), pending.count, since, pending.waiting, _rejected(table, message, path))
+    return pending
+
+
+def _is_same(file: ChangeFile, manifest: Manifest) -> bool:
+    if file.below == manifest.file:
+        return file.entry.etag == Entry("", manifest.size, manifest.modified, manifest.tag).etag
+    return not manifest.earlier or file_mark(file.below, file.entry.etag) in manifest.earlier
+
+
+def _lacks_files(files: TableFiles, applied: AppliedFiles, table: HistoryTable, manifest: Manifest) -> bool:
+    """True where a file that only the history table has is gone. At a missing number the table waits anyway."""
+    if applied.paths is None or manifest.file in applied.paths:
+        return False
+    there = sum(table.applied.holds(file) and not applied.holds(file) for file in files.changes)
+    return there < table.applied.count - applied.count
+
+
+def _rejected(table: HistoryTable, message: str, path: str) -> Rejected:
+    hint = f"Put the earlier file back, with its time (cp -p). Or: {AWAY}" if table.options.mode == LATE else None
+    return Rejected("file-replaced", message, path, hint=hint)
 
 
 def alike(files: Sequence[ChangeFile], tables: Sequence[HistoryTable]) -> list[ChangeFile]:
