@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
-from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
 from lakemirror.engines.row_work import RowWork
@@ -21,6 +20,7 @@ from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import read_given, read_values
 from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, data_units
 from lakemirror.errors import Bad
+from lakemirror.keys.key_values import whole_numbers
 
 
 def completed(
@@ -36,7 +36,7 @@ def completed(
     if len(needed) and not work.null_if_missing:
         bad = Bad(missing_row(work, int(needed[0])))
         raise bad if held is not None else engine.first_bad(work, shared, bad)
-    fills = engine.fills_of(work, shared, held, effect.partial, newest)
+    fills = engine.fills_of(work, shared, held, effect, newest)
     return fills.with_dead(effect.dead), len(missing)
 
 
@@ -45,13 +45,18 @@ def values_of(
     work: RowWork,
     shared: Shared,
     held: HeldChanges | None,
-    partial: PartialRows,
+    effect: NetEffect,
     newest: pa.Table,
     scratch: Path,
 ) -> Fills:
     """The values that inserted rows take from earlier changes and from the table. `scratch`: as of `read_fills`."""
 
     def old(files: Sequence[Rows], names: Sequence[str]) -> Iterator[pa.Table]:
+        if all(set(names) <= _names_of(effect, number) for number, _, _ in files):
+            for number, _, rows in files:
+                numbers, values = effect.values[number]
+                yield values.select(list(names)).take(whole_numbers(np.searchsorted(numbers, rows)))
+            return
         touched = [TouchedFile(number, add, rows) for number, add, rows in files]
         units, its = data_units(touched, engine.parallelism), shared._replace(names=tuple(names))
         yield from engine.carry("read unchanged values", read_values, its, units)
@@ -69,4 +74,10 @@ def values_of(
             raise engine.first_bad(work, shared, bad) from bad
 
     adds = dict(enumerate(work.candidates))
-    return read_fills(partial, newest, adds, old, given, engine.memory // 8, scratch)
+    assert effect.partial is not None
+    return read_fills(effect.partial, newest, adds, old, given, engine.memory // 8, scratch)
+
+
+def _names_of(effect: NetEffect, number: int) -> set[str]:
+    """The columns whose values are known of the rows of this candidate."""
+    return set(effect.values[number][1].column_names) if number in effect.values else set()

@@ -40,7 +40,8 @@ class NetEffect:
     number; with a change data feed, or without deletion vectors, only live rows are among the deleted ones. `partial`:
     the partial rows, None without any. `found`: the table's rows with the keys of `partial.firsts`, as of `with_keys`.
     `fills`: the values that they take from elsewhere, once they are read. `ignored`, `late`, `dead`: as of
-    `FoldedKeys`.
+    `FoldedKeys`. `values`: of candidates whose rows were read with all columns, by their number: the numbers of these
+    rows, ascending, and their values.
     """
 
     flags: np.ndarray
@@ -51,6 +52,7 @@ class NetEffect:
     ignored: int = 0
     late: int = 0
     dead: pa.Table | None = None
+    values: Mapping[int, tuple[np.ndarray, pa.Table]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +122,10 @@ def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
     flags = np.full(work.rows, KEPT, np.uint8)
     of_file: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     partial, found, dead = list[PartialRows](), list[pa.Table](), list[pa.Table]()
+    values: dict[int, tuple[np.ndarray, pa.Table]] = {}
     ignored = late = 0
     for folded in parts:
+        values |= folded.values or {}
         flags[folded.dropped] = 0
         flags[folded.updates] = UPDATE
         for number, deleted, updated in folded.files:
@@ -136,7 +140,7 @@ def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
         touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
     return NetEffect(
         flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None,
-        ignored=ignored, late=late, dead=pa.concat_tables(dead).sort_by(ROW) if dead else None,
+        ignored=ignored, late=late, dead=pa.concat_tables(dead).sort_by(ROW) if dead else None, values=values,
     )  # fmt: skip
 
 

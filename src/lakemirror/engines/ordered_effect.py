@@ -7,6 +7,7 @@ What does not fit into memory is folded bucket by bucket of keys; an engine may 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.held_changes import HeldChanges
-from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered
+from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered, value_columns
 from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets, only_live
 from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
@@ -38,7 +39,7 @@ def ordered_effect(
 ) -> NetEffect:
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
     if held is not None:
-        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held)))
+        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held), with_values=True))
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -51,8 +52,11 @@ def ordered_effect(
         return combined(work, _effects(pipeline, work, shared, keys))
 
 
-def _effects(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table) -> Iterator[FoldedKeys]:
-    """The net effect of changes in memory: of the keys whose rows in the table must be read, and of all others."""
+def _effects(
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, *, with_values: bool = False
+) -> Iterator[FoldedKeys]:
+    """The net effect of changes in memory: of the keys whose rows in the table must be read, and of all others.
+    `with_values`: also what deleted rows keep, as far as it takes little memory."""
     ordering, target, files = work.ordering, work.target, range(len(work.candidates))
     assert ordering is not None
     remembered = _remembered(pipeline, shared, ordering, changes)
@@ -66,12 +70,15 @@ def _effects(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.T
     held = [table.select(list(target.key_columns)) for table in (old, remembered) if table is not None]
     needs = need_rows(ordering, changes, pa.concat_tables(held))
     far = sorted(set(files) - set(near))
-    if needs.any():
-        its = changes.filter(pa.array(needs))
-        old = pa.concat_tables([old, _found(pipeline, work, shared, its, far)])
-        yield fold_ordered(target, ordering, its, old, remembered)
-    if not needs.all():
-        folded, deletes = plain_changes(ordering, changes, needs)
+    if needs.rows.any():
+        its = changes.filter(pa.array(needs.rows))
+        values: dict[int, tuple[np.ndarray, pa.Table]] = {}
+        if with_values and ordering.is_soft:
+            shared = shared._replace(names=tuple(json.loads(value_columns(target))))
+        old = pa.concat_tables([old, _found(pipeline, work, shared, its, far, values)])
+        yield fold_ordered(target, ordering, its, old, remembered)._replace(values=values)
+    if not needs.rows.all():
+        folded, deletes = plain_changes(changes, needs)
         rows = _rows_of(pipeline, work, deletes, far)
         if not target.vectors:
             touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
@@ -96,15 +103,20 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 
-def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, files: Sequence[int]) -> pa.Table:
-    """The live rows in these candidates that have the keys of these changes, as of `with_places`."""
+def _found(
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, files: Sequence[int],
+    values: dict[int, tuple[np.ndarray, pa.Table]] | None = None,
+) -> pa.Table:  # fmt: skip
+    """The live rows in these candidates that have the keys of these changes, as of `with_places`. `values`: gets what
+    they have in the columns `shared.names`."""
     none = no_old_rows(shared)
     if not files:
         return none
     wanted = _looked_up(work, changes)
     codes = key_codes(comparable(wanted.combine_chunks()))
     once = wanted.take(whole_numbers(np.unique(codes, return_index=True)[1]))
-    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, _rows_of(pipeline, work, once, files))])
+    rows = _rows_of(pipeline, work, once, files)
+    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, rows, values)])
 
 
 def _rows_of(pipeline: UnitCarrier, work: RowWork, keys: pa.Table, files: Sequence[int]) -> dict[int, np.ndarray]:
@@ -124,13 +136,19 @@ def _looked_up(work: RowWork, changes: pa.Table) -> pa.Table:
 
 
 def _old_rows(
-    pipeline: UnitCarrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray]
-) -> Iterator[pa.Table]:
-    """The live ones of these rows, as of `with_places`."""
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray],
+    values: dict[int, tuple[np.ndarray, pa.Table]] | None = None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The live ones of these rows, as of `with_places`. `values`: as of `_found`."""
+    room = pipeline.memory // 8 if values is not None and shared.names else 0
     files = [TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)]
     units = data_units(files, pipeline.parallelism)
     for found in pipeline.carry("read deleted keys", unit_kernels.read_old_keys, shared, units) if units else ():
         for number, live, old in found:
+            if values is not None and set(shared.names) <= set(old.column_names):
+                room -= old.nbytes
+                if room > 0:
+                    values[number] = live, old.select(list(shared.names))
             yield with_places(shared, old, number, live)
 
 

@@ -127,8 +127,7 @@ class Pipeline(ABC):
             drop_written(work.target.path, written)
             raise
         if self.index is not None:
-            for add in result.adds:
-                self.index.want(add, work.target)
+            self.index.want_lasting(result.adds, work.target)
         return result
 
     def _result(self, work: RowWork, written: list[Action]) -> RowResult:
@@ -348,10 +347,10 @@ class Pipeline(ABC):
         return replace(result, missing=missing)
 
     def fills_of(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, newest: pa.Table
     ) -> Fills | FillRequest:
         """What inserted rows take from earlier changes and from the table, or what units read for them."""
-        return values_of(self, work, shared, held, partial, newest, self._scratch_of(work.target))
+        return values_of(self, work, shared, held, effect, newest, self._scratch_of(work.target))
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

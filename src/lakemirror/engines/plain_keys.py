@@ -11,61 +11,65 @@ and not read. What a row holds makes a difference (history.md, sections 1 and 2)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.kernels.fold import fold_places
+from lakemirror.engines.kernels.fold import last_changes
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys
 from lakemirror.engines.kernels.sequence_order import sequence_ranks
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Ordering
 from lakemirror.engines.unit_kernels import as_upserts
 from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
-from lakemirror.landing_zone.table_options import HARD
+from lakemirror.landing_zone.table_options import IGNORE
 
 
-def need_rows(ordering: Ordering, changes: pa.Table, old: pa.Table) -> np.ndarray:
-    """For each change, whether the rows that the table has with its key must be read (bool).
+class Needs(NamedTuple):
+    """For each change: `rows`: whether the rows that the table has with its key must be read. `last`: the last change
+    of its key that is not an insert, -1 if there is none. `marker`: as the fold takes it."""
+
+    rows: np.ndarray
+    last: np.ndarray
+    marker: np.ndarray
+
+
+def need_rows(ordering: Ordering, changes: pa.Table, old: pa.Table) -> Needs:
+    """What decides which rows of the table must be read.
 
     `changes`: as `fold_ordered` takes them. `old`: keys of rows whose sequences may be higher than one of the changes.
     """
-    names = old.column_names
+    names, count = old.column_names, changes.num_rows
     codes = key_codes(comparable(pa.concat_tables([changes.select(names), old]).combine_chunks()))
-    code, of_old = codes[: changes.num_rows], codes[changes.num_rows :]
-    marker = np.asarray(changes[MARKER].combine_chunks())
-    needs = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-    needs[of_old] = True
-    place = np.arange(len(code))
-    last = np.empty(len(needs), np.int64)
-    last[code] = place
-    is_last = last[code] == place
-    if ordering.is_soft:
-        needs[code[is_last & (marker == DELETE)]] = True
-    elif ordering.deletes != HARD:
-        needs[code[marker == DELETE]] = True
-    if ordering.sequence:
-        needs[_out_of_order(code, changes[SEQUENCE], ~is_last)] = True
-    elif ordering.is_soft:
-        replaces = np.zeros(len(needs), bool)
-        replaces[code[marker != INSERT]] = True
-        needs[code[~replaces[code]]] = True
-    if NAMES in changes.column_names:
-        needs[code[np.asarray(changes[NAMES].combine_chunks().is_valid())]] = True
-    found: np.ndarray = needs[code]
-    return found
-
-
-def plain_changes(ordering: Ordering, changes: pa.Table, needs: np.ndarray) -> tuple[FoldedKeys, pa.Table]:
-    """The net effect of the changes that need no rows, without what it deletes, and the keys of these rows."""
-    names = [name for name in changes.column_names if name not in (ROW, MARKER, NAMES, SEQUENCE)]
+    code = codes[:count]
     marker = np.asarray(changes[MARKER].combine_chunks())
     if ordering.sequence:
         marker = as_upserts(marker)
-    places = fold_places(changes.select(names), marker)
-    drops = ~needs
-    drops[places.kept] = False
-    deletes = places.deletes[~needs[places.deletes]]
+    last = last_changes(code, marker != INSERT)
+    rows = np.zeros(count, bool)
+    if ordering.is_soft:  # also a delete with inserts after it: that is rare, and any key may be read
+        rows = (last < 0) | (marker[last] == DELETE)
+    chosen = [codes[count:]]
+    if ordering.deletes == IGNORE:
+        chosen.append(code[marker == DELETE])
+    if ordering.sequence:
+        chosen.append(_out_of_order(code, changes[SEQUENCE], last != np.arange(count)))
+    if NAMES in changes.column_names:
+        chosen.append(code[np.asarray(changes[NAMES].combine_chunks().is_valid())])
+    if any(map(len, chosen)):
+        of_key = np.zeros(int(codes.max()) + 1, bool)
+        of_key[np.concatenate(chosen)] = True
+        rows |= of_key[code]
+    return Needs(rows, last, marker)
+
+
+def plain_changes(changes: pa.Table, needs: Needs) -> tuple[FoldedKeys, pa.Table]:
+    """The net effect of the changes that need no rows, without what it deletes, and the keys of these rows."""
+    names = [name for name in changes.column_names if name not in (ROW, MARKER, NAMES, SEQUENCE)]
+    place = np.arange(changes.num_rows)
+    drops = ~needs.rows & ((place < needs.last) | (needs.marker == DELETE))
+    deletes = np.flatnonzero(~needs.rows & (place == needs.last))
     dropped = np.asarray(changes[ROW].combine_chunks())[drops]
     return FoldedKeys(np.sort(dropped), dropped[:0], []), changes.select(names).take(whole_numbers(deletes))
 

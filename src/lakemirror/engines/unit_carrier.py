@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
-from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.row_work import Action, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel
@@ -50,7 +49,7 @@ class UnitCarrier(Protocol):
     def keys_of(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]: ...
 
     def fills_of(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, partial: PartialRows, newest: pa.Table
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, newest: pa.Table
     ) -> Fills | FillRequest: ...
 
     def first_bad(self, work: RowWork, shared: Shared, bad: Bad) -> Bad: ...

@@ -99,14 +99,26 @@ def find_rows(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.nd
 
 def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
     """Of each data file with live rows among the deleted ones: its number, these rows' numbers, and their keys; in a
-    table with options of deletes or order, also what these need."""
+    table with options of deletes or order, also what these need. Rows that take little memory also have the columns
+    `shared.names`: reading them again would cost as much."""
     target, columns = shared.target, old_columns(shared)
+    needed = {column.name for column in columns}
+    more = [column for column in target.columns if column.name in shared.names and column.name not in needed]
+    room = shared.budget.size // _PART_OF_MEMORY // 2
     found = []
     for file in unit.files:
         live = live_of(file.add, target, file.deleted)
-        if len(live):
-            parts = chosen_rows(file.add, target, live, columns)
-            found.append((file.number, live, pa.concat_tables([work_schema(target, columns).empty_table(), *parts])))
+        if not len(live):
+            continue
+        parts, its = [], (*columns, *more) if room > 0 else columns
+        for part in chosen_rows(file.add, target, live, its):
+            room -= part.nbytes if more else 0
+            parts.append(part)
+            if room <= 0:
+                its = columns
+                parts = [part.select([column.name for column in columns]) for part in parts]
+            del part  # before the next ones are read
+        found.append((file.number, live, pa.concat_tables([work_schema(target, its).empty_table(), *parts])))
     yield found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.applies.history.test_late_versions import begun, step, sync, versions
 from tests.change_tables import marked
@@ -16,8 +17,10 @@ from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase
+from lakemirror.engines import versions as read_versions
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.late_days import forget_old
+from lakemirror.parquet.page_index import has_page_index
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -126,3 +129,33 @@ def test_partition_folders(tmp_path: Path, settings: dict[str, Any]) -> None:
         (2, "y", "y2", 2, 3), (2, "x", "x3", 3, None),
     ])  # fmt: skip
     assert table_rows(tmp_path / "folders", "t", ["id", "p", "n"]) == {(1, "x", 12): 1, (2, "x", 3): 1}
+
+
+def test_only_late_changes_are_looked_up_in_what_was_remembered_long_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are new, or were deleted before, are not looked up in files that end before the changes."""
+    begun(tmp_path)
+    put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[1, 2], v=["a", "b"]))
+    put(tmp_path, "t", 2, marked([2, 4], id=[2, 1], n=[3, 9], v=[None, "c"]))
+    sync(tmp_path, batch_files=1)
+    files = list((tmp_path / LATE).glob("*.parquet"))
+    assert len(files) == 3 and all(has_page_index(pq.read_metadata(path)) for path in files)
+    looked: dict[tuple[int, ...], int] = {}
+    find = read_versions._found
+
+    def found(target: Any, files: Any, numbers: Any, keys: Any, look: Any) -> Any:
+        if target.path.endswith(LATE):
+            looked[tuple(keys["id"].to_pylist())] = len(numbers)
+        return find(target, files, numbers, keys, look)
+
+    monkeypatch.setattr(read_versions, "_found", found)
+    put(tmp_path, "t", 3, marked([4, 4, 4], id=[1, 2, 3], n=[7, 8, 9], v=["late", "back", "new"]))
+    sync(tmp_path)
+    assert looked == {(1,): 3, (2, 3): 1}
+    rows = [
+        (row["id"], row["v"], row["__START_AT"], row["__END_AT"]) for row in read_table(tmp_path / HISTORY).to_pylist()
+    ]
+    assert sorted(rows) == [
+        (1, "a", 1, 7), (1, "c", 9, None), (1, "late", 7, 9), (2, "b", 2, 3), (2, "back", 8, None), (3, "new", 9, None)
+    ]  # fmt: skip

@@ -14,6 +14,8 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
+from lakemirror.engines import complete_rows
+from lakemirror.engines.unit_kernels import read_values
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import UNCHANGED
 from lakemirror.mirror.history import purge_deleted as purge_module
@@ -53,6 +55,30 @@ def test_a_deleted_row_stays_and_comes_back(tmp_path: Path, vectors: bool, feed:
     put(tmp_path, "t", 3, {"id": [1, 2], "v": [None, "new"], MARKER: [4, 0], UNCHANGED: names})
     assert sync(tmp_path, **options) is None
     assert rows(tmp_path) == [(1, "a", False, False), (2, "new", False, False), (3, "c", False, False)]
+
+
+@pytest.mark.parametrize(("memory", "again"), [(1 << 20, True), (1 << 30, False)])
+def test_rows_of_deleted_keys_are_read_again_only_if_they_take_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, again: bool
+) -> None:
+    reads: list[Any] = []
+
+    def read(shared: Any, unit: Any) -> Any:
+        reads.append(unit)
+        return read_values(shared, unit)
+
+    monkeypatch.setattr(complete_rows, "read_values", read)
+    texts = [f"{number}" * 500 for number in range(100, 200)]
+    soft(tmp_path)
+    put(tmp_path, "t", 1, {"id": range(100), "v": texts})
+    assert sync(tmp_path, memory=memory) is None
+    put(tmp_path, "t", 2, {"id": [200], "v": ["last"], MARKER: [4]})
+    assert sync(tmp_path, memory=memory) is None
+    put(tmp_path, "t", 3, {"id": [*range(0, 100, 2), 200], MARKER: [2] * 51})
+    assert sync(tmp_path, memory=memory) is None
+    kept = [(number, text, number % 2 == 0, number % 2 == 0) for number, text in enumerate(texts)]
+    assert rows(tmp_path) == [*kept, (200, "last", True, True)]
+    assert bool(reads) is again
 
 
 def test_inserts_alone_do_not_look_keys_up_until_a_row_is_deleted(tmp_path: Path) -> None:

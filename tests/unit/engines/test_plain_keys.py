@@ -46,9 +46,9 @@ def test_rows_that_are_not_read_make_no_difference(
     least = min(n for _, _, n, _ in came)
     near = [k for k, (n, _, _) in rows.items() if ordered and n >= least] + [k for k, n in known if n >= least]
     needs = need_rows(ordering, changes, pa.table({"k": pa.array(near if ordered else [], pa.int64())}))
-    its = changes.filter(pa.array(needs))
+    its = changes.filter(pa.array(needs.rows))
     parts = [fold_ordered(target, ordering, its, _of(old, its), None if remembered is None else _of(remembered, its))]
-    plain, gone = plain_changes(ordering, changes, needs)
+    plain, gone = plain_changes(changes, needs)
     found = _of(old, gone)
     numbers = {file: np.sort(_numbers(found.filter(pa.array(_numbers(found, FILE) == file)))) for file in (0, 1)}
     parts.append(deleting(plain, {file: its for file, its in numbers.items() if len(its)}))
@@ -58,8 +58,8 @@ def test_rows_that_are_not_read_make_no_difference(
 def test_upserts_in_order_need_no_rows() -> None:
     changes = _changes([(1, UPSERT, 3, None), (2, DELETE, 3, None), (1, UPSERT, 4, None)], Ordering("hard", ("n",)))
     none = pa.table({"k": pa.array([], pa.int64())})
-    assert need_rows(Ordering("hard", ("n",)), changes, none).tolist() == [False, False, False]
-    assert need_rows(Ordering("soft"), changes, none).tolist() == [False, True, False]
+    assert need_rows(Ordering("hard", ("n",)), changes, none).rows.tolist() == [False, False, False]
+    assert need_rows(Ordering("soft"), changes, none).rows.tolist() == [False, True, False]
 
 
 def _changes(came: list[tuple[int, int, int, str | None]], ordering: Ordering) -> pa.Table:

@@ -36,19 +36,25 @@ def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = Fals
         none = np.zeros(0, np.int64)
         return Places(none, np.arange(len(markers)), none)
     codes = key_codes(comparable(keys))
-    places = np.arange(len(markers), dtype=np.int32 if len(markers) < 1 << 31 else np.int64)
-    last = np.empty(
-        int(codes.max()) + 1, places.dtype
-    )  # each key's last change that is not an insert; -1: only inserts
-    if is_change.all():
-        last[codes] = places  # of several places of one key the last one stays
-    else:
-        last[codes] = -1
-        last[codes[is_change]] = places[is_change]
-    of_key = last[codes]
+    of_key = last_changes(codes, is_change)
+    places = np.arange(len(markers), dtype=of_key.dtype)
     kept = np.flatnonzero((places >= of_key) & (markers != DELETE))
     firsts = kept[:0]
     if with_firsts:
         replaced = kept[of_key[kept] >= 0]
         firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]])
     return Places(np.flatnonzero(of_key == places), kept, firsts)
+
+
+def last_changes(codes: np.ndarray, is_change: np.ndarray) -> np.ndarray:
+    """For each position the last one of its key that is not an insert; -1 if the key has only inserts. `codes`: of the
+    keys."""
+    places = np.arange(len(codes), dtype=np.int32 if len(codes) < 1 << 31 else np.int64)
+    last = np.empty(int(codes.max(initial=-1)) + 1, places.dtype)
+    if is_change.all():
+        last[codes] = places  # of several places of one key the last one stays
+    else:
+        last[codes] = -1
+        last[codes[is_change]] = places[is_change]
+    of_key: np.ndarray = last[codes]
+    return of_key

@@ -16,6 +16,7 @@ What is left out has no effect on any later change, so the fold is the same for 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,8 +42,8 @@ class FoldedKeys(NamedTuple):
 
     `dropped`: the positions of the changes that are not inserted. `updates`: of those that the change data feed shows
     as updates. `files`: candidates with deleted rows: number, deleted rows, those of them that are updates. `partial`,
-    `found`: as of `NetEffect`. `ignored`, `late`: as of `RowResult`. `dead`: inserted rows that a remembered delete has
-    deleted: ROW, DELETED_AT.
+    `found`, `values`: as of `NetEffect`. `ignored`, `late`: as of `RowResult`. `dead`: inserted rows that a remembered
+    delete has deleted: ROW, DELETED_AT.
     """
 
     dropped: np.ndarray
@@ -53,6 +54,7 @@ class FoldedKeys(NamedTuple):
     ignored: int = 0
     late: int = 0
     dead: pa.Table | None = None
+    values: Mapping[int, tuple[np.ndarray, pa.Table]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ ROWS_A_GROUP = 256 * 1024
 ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
 _SMALL_PAGES = {"write_page_index": True, "data_page_size": 8 << 10, "write_batch_size": 256}
-"""For tables whose old rows are read one by one: a row costs a page of each column."""
+"""For tables whose old rows, or remembered changes, are read one by one: a row costs a page of each column."""
 if "max_rows_per_page" in pq.ParquetWriter.__init__.__code__.co_varnames:  # pyarrow 17 has no such option
     _SMALL_PAGES["max_rows_per_page"] = 1024
 CALENDAR = {"org.apache.spark.version": "4.2.0"}

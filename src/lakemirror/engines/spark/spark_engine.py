@@ -29,7 +29,6 @@ from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
-from lakemirror.engines.kernels.partial_rows import PartialRows
 from lakemirror.engines.late_deletes import read_deletes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect, combined
@@ -227,11 +226,12 @@ class SparkEngine(Pipeline):
         self._raise_first(work, shared, results)
         return combined(work, results)
 
-    def fills_of(self, work: RowWork, shared: Shared, held: Any, partial: PartialRows, newest: pa.Table) -> FillRequest:
+    def fills_of(self, work: RowWork, shared: Shared, held: Any, effect: NetEffect, newest: pa.Table) -> FillRequest:
         """What tasks read for the rows that they write: values are not collected in the driver."""
         needed = set(newest[FILE].unique().to_pylist())
         adds = {number: without_statistics(work.candidates[number]) for number in needed}
-        return FillRequest(partial, newest, adds)
+        assert effect.partial is not None
+        return FillRequest(effect.partial, newest, adds)
 
     def check_constraints(
         self, work: RowWork, shared: Shared, flags: np.ndarray | None, fills: Fills | FillRequest | None = None
