@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.applies.test_applies import changes, no_spark, rows, sync
-from tests.landing import declare, put
+from tests.landing import MARKER, declare, put
 from tests.rounds import rounds
 
 from lakemirror import failpoints
@@ -276,6 +276,21 @@ def test_it_is_due_sooner_where_few_small_files_make_a_table_slow_to_read(
     before = rows(Path(table))
     assert merge_few(table) > 1 and rows(Path(table)) == before
     assert not due(7, 9), "a single file is left"
+
+
+@pytest.mark.parametrize("options", [{"deletes": "soft"}, {"sequence": ["n"]}, {"deletes": "ignore"}])
+def test_it_is_due_sooner_where_applies_read_old_rows(tmp_path: Path, options: dict[str, Any]) -> None:
+    """However small the table is."""
+    declare(tmp_path, "t", ["id"], lakemirror=options)
+    for number in range(1, 10):
+        put(tmp_path, "t", number, {"id": [number, 20], "n": [number, number], MARKER: pa.array([4, 4], pa.int32())})
+    sync(tmp_path, batch_files=1, maintenance=False)
+    table, reads = tmp_path / "Tables/t", options != {"deletes": "ignore"}
+    newest = read_snapshot(table).version  # type: ignore[union-attr]
+    due = next(version for version in (newest, newest - 1, newest - 2, newest - 3) if version % 4 == 0)
+    assert small_files.is_due_sooner(str(table), due - 1, due) is reads
+    before = rows(table)
+    assert (merge_few(str(table)) > 1) is reads and rows(table) == before
 
 
 @pytest.mark.parametrize("wanted", [True, False])

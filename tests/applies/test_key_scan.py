@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from tests.landing import declare, put
 from tests.unit.runner.test_run_loop import running, wait_for
 
 from lakemirror import MirroredDatabase
-from lakemirror.keys import key_index
+from lakemirror.delta.log import read_snapshot
+from lakemirror.keys import key_index, row_copies, row_file
+from lakemirror.keys.key_file import identity_of
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.maintenance import key_scan
+from lakemirror.maintenance.compaction import merge_small_files
 from lakemirror.maintenance.key_scan import KeyScan
 
 __all__ = ["no_spark"]
@@ -101,3 +105,33 @@ def test_a_merge_of_small_files_has_the_new_file_indexed(tmp_path: Path, monkeyp
     assert len(list(cache.glob("keys/*/*.keys"))) == 1
     held = [pq.read_metadata(path).num_rows for path in (tmp_path / "Tables/t").glob("*.parquet")]
     assert sum(rows >= 50 for rows in held) == 1, "the merged file alone is large enough for one"
+
+
+def test_replaced_files_leave_neither_index_nor_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data files stay until a vacuum: the cache folder would fill with what no apply reads."""
+    for module in (key_index, row_copies):
+        monkeypatch.setattr(module, "FEWEST_ROWS", 1)
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft"})
+    cache = tmp_path / "cache"
+    index = KeyIndex.shared(cache / "keys", 1 << 40)
+    for number in range(1, 18):
+        ids = [str(uuid.UUID(int=(number * 7 + n) * 7**40 % 2**128)) for n in range(20)]
+        put(tmp_path, "t", number, changes(ids, [4] * 20))
+        sync(tmp_path, cache_dir=str(cache), maintenance=False)
+        index.wait()
+    table = tmp_path / "Tables/t"
+
+    def held() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {".keys": set(), ".rows": set()}
+        for path in (cache / "keys").glob("*/*.*"):
+            identity = row_file.identity_of(path) if path.suffix == ".rows" else identity_of(path)
+            found[path.suffix].add(Path(json.loads(identity)[0]).name)
+        return found
+
+    before = held()
+    assert len(before[".keys"]) > 9 and len(before[".rows"]) > 9
+    assert merge_small_files(str(table)) > 9
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    named = {add["path"] for add in snapshot.files.values()}
+    assert not set.union(*held().values()) - named

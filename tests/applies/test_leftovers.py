@@ -234,3 +234,28 @@ def test_a_version_whose_commit_is_gone_or_damaged_says_nothing(tmp_path: Path) 
         assert left.exists(), damaged
     commit.write_bytes(content)
     assert remove_leftovers(table) == 1 and not Counter(unnamed(table))
+
+
+def test_versions_that_were_old_at_the_last_look_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A history table has a file of many versions that the newest one does not name: each would be read each time."""
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, 13):
+        put(tmp_path, "t", number, upserts(number))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    monkeypatch.setattr(leftovers, "_SLOW", 3)
+    monkeypatch.setattr(leftovers, "_seen", {})
+    newest = read_snapshot(table).version  # type: ignore[union-attr]
+    assert remove_leftovers(table) == 0
+    left = {
+        version: table / f"part-00000-{attempt_id(version)}-c000.snappy.parquet" for version in (newest - 4, newest - 3)
+    }
+    for path in left.values():
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    assert remove_leftovers(table) == 1
+    assert [path.exists() for path in left.values()] == [True, False]
+    leftovers._seen[str(table)] = newest + 1  # the table was made anew since then
+    assert remove_leftovers(table) == 1

@@ -120,11 +120,13 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
 
 
 class Counted(NamedTuple):
-    """How many data files a version has, their bytes, and how many of them have a deletion vector (None: unknown)."""
+    """How many data files a version has, their bytes, how many of them have a deletion vector (None: unknown), and the
+    table's properties."""
 
     files: int
     bytes: int
     vectors: int | None
+    configuration: Mapping[str, str]
 
 
 def counted(table: str | Place, version: int) -> Counted | None:
@@ -136,7 +138,8 @@ def counted(table: str | Place, version: int) -> Counted | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, LakemirrorError):
         found = json.loads((written_here(path) or path).read_bytes())
         vectors = found.get("numDeletionVectorsOpt")
-        return Counted(int(found["numFiles"]), int(found["tableSizeBytes"]), None if vectors is None else int(vectors))
+        files, size, properties = found["numFiles"], found["tableSizeBytes"], found["metadata"]["configuration"]
+        return Counted(int(files), int(size), None if vectors is None else int(vectors), properties)
     return None
 
 

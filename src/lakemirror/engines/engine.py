@@ -223,7 +223,7 @@ class Engines:
             return self.spark
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
-        """Has the key index of new data files built soon. Does not wait."""
+        """Has the key index of merged data files built soon. Does not wait."""
         if self.index is not None:
             for add in adds:
                 self.index.want(add, target)

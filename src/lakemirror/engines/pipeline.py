@@ -127,8 +127,7 @@ class Pipeline(ABC):
             drop_written(work.target.path, written)
             raise
         if self.index is not None:
-            for add in result.adds:
-                self.index.want(add, work.target)
+            self.index.want_lasting(result.adds, work.target)
         return result
 
     def _result(self, work: RowWork, written: list[Action]) -> RowResult:

@@ -104,7 +104,9 @@ def search_files(
         each = map if sum(unread) < _FEW else each
     found = [(one.file[0], rows) for one, rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        large = [one for one in groups if is_large(one.footer.num_rows)]
+        large = [
+            one for one in groups if is_large(one.footer.num_rows) and index.is_asked(one.file[1], wanted.keys.num_rows)
+        ]
         kept = [(one.file, kept_keys(one.group, target, one.version)) for one in large]
         for add in dict(file for file, keys in kept if not isinstance(keys, Runs)).values():
             index.want(add, target)

@@ -15,7 +15,6 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,11 +28,10 @@ from lakemirror import failpoints
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.errors import LakemirrorError
 from lakemirror.keys import look_up
+from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.index_folder import (
     BUILDING,
-    MOST_REMEMBERED,
     USED_LATELY,
     IndexFolder,
     data_file_identity,
@@ -58,12 +56,10 @@ log = logging.getLogger("lakemirror")
 FEWEST_ROWS = 64 * 1024
 """A data file with at least so many rows gets an index. The keys of smaller files are read quickly."""
 
+_LASTING = 8  # times the fewest rows: a data file with so many is not merged soon (`maintenance/policy.py`)
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are wanted, its keys are read instead
 _REPEATED = 64  # rows of a key, on average: a file of inserts with such a "key", which nobody looks up
-_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
-_SLICE = 0.2  # seconds after which a wait asks whether it is over
-_YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 _SHARED: dict[Path, KeyIndex] = {}
@@ -78,15 +74,8 @@ class KeyIndex:
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = IndexFolder(folder, most_bytes)
-        self._lock = threading.Lock()
-        self._wanted: OrderedDict[str, Callable[[], bool]] = OrderedDict()
-        self._not_worth_it: OrderedDict[str, None] = OrderedDict()
-        self._builder: threading.Thread | None = None
-        self._applies = 0
-        self._not_before = 0.0
-        self._saying = threading.Lock()
-        self._warned = False
-        self.rows = RowCopies(self._folder, self._request, self._yield_to_applies)
+        self.builder = Builder(folder)
+        self.rows = RowCopies(self._folder, self.builder)
 
     @staticmethod
     def shared(folder: Path, most_bytes: int) -> KeyIndex:
@@ -167,6 +156,12 @@ class KeyIndex:
             look_up.LATELY_READ.drop(name_of(one.path))
             log.info("the key index is not used: %s", error)
 
+    def want_lasting(self, adds: Iterable[Action], target: Target) -> None:
+        """Requests the indexes of new data files that are too large to be merged soon; others when they are asked."""
+        for add in adds:
+            if (record_count(add) or 0) >= _LASTING * FEWEST_ROWS:
+                self.want(add, target)
+
     def want(self, add: Action, target: Target) -> None:
         """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
         if not is_large(record_count(add)) or not target.key_columns:
@@ -175,17 +170,7 @@ class KeyIndex:
             name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
         except OSError:
             return
-        self._request(name, partial(self.build, add, target))
-
-    def _request(self, name: str, build: Callable[[], bool]) -> None:
-        """Has a thread build what this path names, unless it was not worth it."""
-        with self._lock:
-            if name in self._not_worth_it or name in self._wanted or time.monotonic() < self._not_before:
-                return
-            self._wanted[name] = build
-            if self._builder is None:
-                self._builder = threading.Thread(target=self._build_wanted, name="key-index")
-                self._builder.start()
+        self.builder.request(name, partial(self.build, add, target))
 
     def want_missing(self, adds: Iterable[Action], target: Target) -> None:
         """Requests the indexes that data files of a table lack. Does not wait for them."""
@@ -198,22 +183,33 @@ class KeyIndex:
                 ):
                     self.want(add, target)
 
+    def forget(self, adds: Iterable[Action], target: Target) -> None:
+        """Deletes the indexes and copies of data files that the newest version of a table does not name any more, and
+        what was requested of them."""
+        columns = key_columns_text(target)
+        for add in adds:
+            paths = [self.rows.path(add, target)]
+            with contextlib.suppress(OSError):
+                paths.append(self._folder.index(data_file_identity(add, target, columns), target))
+            for path in paths:
+                self.builder.forget(str(path))
+                with contextlib.suppress(OSError):
+                    self._folder.drop(path)
+
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """While the block runs, index building leaves the processor to the apply."""
-        with self._lock:
-            self._applies += 1
+        with self.builder.lock:
+            self.builder.applies += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._applies -= 1
+            with self.builder.lock:
+                self.builder.applies -= 1
 
     def wait(self, most: float = math.inf, is_over: Callable[[], bool] = lambda: False) -> None:
         """Waits until every requested index is built or given up; at most so many seconds, or until `is_over`."""
-        end, builder = time.monotonic() + most, self._builder
-        while builder is not None and builder.is_alive() and time.monotonic() < end and not is_over():
-            builder.join(min(_SLICE, end - time.monotonic()))
+        self.builder.wait(most, is_over)
 
     def build(self, add: Action, target: Target) -> bool:
         """Builds the index of a data file. Returns False if it is not worth it, or there is no room.
@@ -226,11 +222,11 @@ class KeyIndex:
         with opened(DataFile.of(add, target)) as parquet:
             rows = parquet.metadata.num_rows
             if record_count(add) not in (None, rows) or not 0 < rows < MOST_ROWS or self._rises(parquet, add, target):
-                self._remember_not_worth_it(path)
+                self.builder.remember_not_worth_it(path)
                 return False
             first = next(_keys(parquet, add, target))
             if len(np.unique(key_codes(comparable(first)))) * _REPEATED <= first.num_rows:
-                self._remember_not_worth_it(path)
+                self.builder.remember_not_worth_it(path)
                 return False
             path.parent.mkdir(parents=True, exist_ok=True)
             layout = layout_of(first)
@@ -240,7 +236,7 @@ class KeyIndex:
                 except _Wider as wider:
                     layout = layout.widened(wider.layout)
                 except TooManyEqual:
-                    self._remember_not_worth_it(path)
+                    self.builder.remember_not_worth_it(path)
                     return False
 
     def _write(
@@ -248,11 +244,13 @@ class KeyIndex:
         target: Target,
     ) -> bool:  # fmt: skip
         if not self._folder.make_room(size_of(rows, layout)):
-            self._not_before = time.monotonic() + _AFTER_FAILURE
+            self.builder.rest()
             return False
         with work_folder(path.parent, BUILDING) as place:
             built, words = place / path.name, self._words(parquet, add, target, layout)
-            write_key_file(built, identity, rows, layout, words, seed=self._folder.seed, pause=self._yield_to_applies)
+            write_key_file(
+                built, identity, rows, layout, words, seed=self._folder.seed, pause=self.builder.yield_to_applies
+            )
             failpoints.reach("index.before-rename")
             if data_file_identity(add, target, key_columns_text(target)) != identity:
                 raise ValueError("the data file changed while its index was built")
@@ -263,7 +261,7 @@ class KeyIndex:
 
     def _words(self, parquet: pq.ParquetFile, add: Action, target: Target, layout: KeyLayout) -> Iterator[np.ndarray]:
         for keys in _keys(parquet, add, target):
-            self._yield_to_applies()
+            self.builder.yield_to_applies()
             words, fits = encode(keys, layout)
             if not fits.all():
                 raise _Wider(layout_of(keys))
@@ -287,46 +285,6 @@ class KeyIndex:
         look_up.keep_footer(add, target, parquet.metadata)
         return True
 
-    def _build_wanted(self) -> None:
-        """Builds the requested indexes one by one, until none is left or the process ends."""
-        while True:
-            with self._lock:
-                is_over = not self._wanted or not threading.main_thread().is_alive()
-                if is_over:
-                    self._builder = None
-                    return
-                name, build = self._wanted.popitem(last=False)
-            try:
-                self._yield_to_applies()
-                if time.monotonic() >= self._not_before and not Path(name).exists():
-                    build()
-            except _Ended:
-                pass
-            except FileNotFoundError:
-                log.debug("%s is not built: the data file does not exist any more", name)
-            except OSError as error:
-                self._failed(error)
-            except Exception as error:  # the apply that reads the data file reports what is wrong with it
-                log.debug("%s is not built: %s", name, error)
-                if not isinstance(error, LakemirrorError):  # else a store does not answer now
-                    self._remember_not_worth_it(Path(name))
-
-    def _failed(self, error: OSError) -> None:
-        self._not_before = time.monotonic() + _AFTER_FAILURE
-        with self._saying:  # the builder's thread, and those of applies, may come here at once
-            said, self._warned = self._warned, True
-        (log.info if said else log.warning)(
-            "the key index in %s cannot be written, look-ups of keys are slower: %s",
-            self._folder.path, error.strerror or error,
-        )  # fmt: skip
-
-    def _yield_to_applies(self) -> None:
-        deadline = time.monotonic() + _YIELD
-        while self._applies and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if not threading.main_thread().is_alive():
-            raise _Ended
-
     def _opened(self, one: _Searched) -> KeyFile | None:
         """The open index of a data file; None if it cannot be used."""
         try:
@@ -342,12 +300,6 @@ class KeyIndex:
             self._report(one, error)
             return None
         return file
-
-    def _remember_not_worth_it(self, path: Path) -> None:
-        with self._lock:
-            self._not_worth_it[str(path)] = None
-            while len(self._not_worth_it) > MOST_REMEMBERED:
-                self._not_worth_it.popitem(last=False)
 
 
 class _Searched(NamedTuple):
@@ -372,8 +324,12 @@ class _Wider(Exception):
         self.layout = layout
 
 
-class _Ended(Exception):
-    """The process ends: building stops."""
+def forget_replaced(adds: Sequence[Action], target: Target) -> None:
+    """`KeyIndex.forget` in each folder of this process."""
+    with _SHARING:
+        indexes = list(_SHARED.values())
+    for index in indexes:
+        index.forget(adds, target)
 
 
 def is_large(rows: int | None) -> bool:

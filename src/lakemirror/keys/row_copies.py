@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of, stored_names
 from lakemirror.engines.kernels.decode import longest
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.index_folder import BUILDING, USED_LATELY, IndexFolder, data_file_identity, is_index, remove_index
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
@@ -44,17 +45,14 @@ _WIDTH = 16  # bytes of a number, or of where a text begins
 _BYTES_AT_ONCE = 32 << 20  # of rows, decoded
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for a copy
 ROWS_AT_ONCE = 64 * 1024
-Request: TypeAlias = Callable[[str, Callable[[], bool]], None]
 
 
 class RowCopies:
-    """The copies in a cache folder. `request`: has something built soon, by the path of what it makes. `pause`: is
-    called while a copy is made."""
+    """The copies in a cache folder. `builder`: makes them."""
 
-    def __init__(self, folder: IndexFolder, request: Request, pause: Callable[[], None]) -> None:
+    def __init__(self, folder: IndexFolder, builder: Builder) -> None:
         self._folder = folder
-        self._request = request
-        self._pause = pause
+        self._builder = builder
         self._not_before = 0.0
 
     def open(self, adds: Sequence[Action], target: Target) -> None:
@@ -68,7 +66,7 @@ class RowCopies:
         `KeyIndex.build`."""
         if time.monotonic() < self._not_before:
             return False
-        path, columns = self._path(add, target), _columns(target)
+        path, columns = self.path(add, target), _columns(target)
         identity = data_file_identity(add, target, _ROWS)
         with opened(DataFile.of(add, target)) as parquet:
             rows, groups = parquet.metadata.num_rows, range(parquet.metadata.num_row_groups)
@@ -92,7 +90,7 @@ class RowCopies:
         return True
 
     def _open(self, add: Action, target: Target) -> None:
-        name, path = _name_of(add, target), self._path(add, target)
+        name, path = _name_of(add, target), self.path(add, target)
         try:
             identity, file = data_file_identity(add, target, _ROWS), LATELY_READ.get(name)
             if not isinstance(file, RowFile) or file.identity != identity or not file.has(_columns(target)):
@@ -107,13 +105,14 @@ class RowCopies:
         except Damaged as error:
             log.info("a copy of rows is made again: %s", error)
             self._folder.drop(path)
-            self._request(str(path), partial(self.build, add, target))
+            self._builder.request(str(path), partial(self.build, add, target))
         except FileNotFoundError:
-            self._request(str(path), partial(self.build, add, target))
+            self._builder.request(str(path), partial(self.build, add, target))
         except OSError as error:
             log.info("a copy of rows is not used: %s", error)
 
-    def _path(self, add: Action, target: Target) -> Path:
+    def path(self, add: Action, target: Target) -> Path:
+        """The path of the copy of a data file."""
         return self._folder.copy(place_of(target.path, add["path"]), target)
 
     def _has_room(self, size: int) -> bool:
@@ -126,7 +125,7 @@ class RowCopies:
         for group in row_groups(add, target, None, parquet.metadata):
             at_once = rows_at_once(parquet, group, columns, ROWS_AT_ONCE)
             for table in rows_of(parquet, group, columns, at_once=at_once):
-                self._pause()
+                self._builder.yield_to_applies()
                 left -= table.nbytes
                 if left < 0:
                     raise ValueError("its rows are wide")

@@ -152,7 +152,7 @@ def _columns(members: Members, option: str) -> tuple[str, ...]:
     if not names or not all(is_text(name) and name.strip() for name in names):
         raise members.wrong(option, value, "must name a column, or be a list of column names")
     if len({name.lower() for name in names}) < len(names):
-        raise members.wrong(option, value, "names a column twice")
+        raise members.refused(option, f"names a column twice: {shown(names)}")
     return tuple(names)
 
 
@@ -167,10 +167,10 @@ def _histories(members: Members) -> tuple[HistoryOptions, ...]:
         inner = item if isinstance(item, JsonObject) else JsonObject([("mode", item)])
         found.append(_history(members.wrap(f"history[{number}]" if len(items) > 1 else "history", inner)))
     if len({each.mode for each in found}) < len(found):
-        raise members.wrong("history", [each.mode for each in found], "has a mode twice")
+        raise members.refused("history", f"has a mode twice: {shown([each.mode for each in found])}")
     named = [each.name.lower() for each in found if each.name]
     if len(set(named)) < len(named):
-        raise members.wrong("history", named, "gives two tables one name")
+        raise members.refused("history", f"gives two tables one name: {shown(named)}")
     return tuple(found)
 
 
@@ -184,5 +184,5 @@ def _history(members: Members) -> HistoryOptions:
     if name is not None and not name.strip():
         raise members.wrong("name", name, "must be the name of a table")
     if track and mode != SCD2:
-        raise members.wrong("track", list(track), f'has a meaning for the mode "{SCD2}" alone')
+        raise members.refused("track", f'has a meaning for the mode "{SCD2}" alone')
     return HistoryOptions(mode, name or "", track)

@@ -34,9 +34,11 @@ from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.key_index import forget_replaced
 from lakemirror.keys.look_up import LATELY_READ
-from lakemirror.landing_zone.table_options import LATE, SCD2
+from lakemirror.landing_zone.table_options import LATE, SCD2, SOFT
 from lakemirror.maintenance import policy
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, options_kept
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
 from lakemirror.mirror.table_log import HISTORY_PROPERTY
 from lakemirror.storage.durable import POWER
@@ -78,7 +80,10 @@ def is_due_sooner(table: str, before: int, version: int) -> bool:
     if not is_tier_due(before, version):
         return False
     found = counted(table, version)
-    return found is not None and policy.most_small_files(found.bytes) <= min(found.files, policy.AT_LEAST - 1)
+    if found is None:
+        return False
+    few = policy.most_small_files(found.bytes, rows_are_read=_reads_old_rows(found.configuration))
+    return few <= min(found.files, policy.AT_LEAST - 1)
 
 
 def merge_small_files(
@@ -93,8 +98,9 @@ def merge_small_files(
 
 
 def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None) -> int:
-    """The same if a few small files make Spark slower (`policy.in_between`)."""
-    return _merge_now(table, (policy.in_between, policy.in_between), durability, rewrite, known)
+    """The same if a few small files make Spark slower, or applies that read old rows (`policy.in_between`)."""
+    sooner = partial(policy.in_between, rows_are_read=True)
+    return _merge_now(table, (sooner, policy.in_between), durability, rewrite, known)
 
 
 def merge_history(
@@ -164,13 +170,15 @@ def _merge(
         with nullcontext(True) if policy.is_heavy(files) else hold() as is_free:
             if not is_free:
                 raise Cancelled
-            adds = rewrite(_work(table, snapshot, files))
+            work = _work(table, snapshot, files)
+            adds = rewrite(work)
             gone = {id(add) for add in files}
             left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
             is_last = when_idle and not _chosen(choose, snapshot, left)
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
+            forget_replaced(files, work.target)
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
@@ -181,14 +189,20 @@ def _merge(
 def _chosen(choose: Choices, snapshot: Snapshot, adds: Collection[Action]) -> list[Action]:
     """The files to rewrite. Open versions stay in files of their own, and remembered deletes: an apply reads these."""
     apart = {SCD2: may_have_open, LATE: may_have_deletes}
-    is_apart = apart.get(snapshot.metadata.configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
+    configuration = snapshot.metadata.configuration
+    is_apart = apart.get(configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
     if is_apart is None:
-        return choose[1](adds)
+        return choose[0 if _reads_old_rows(configuration) else 1](adds)
     target = target_of(str(snapshot.table), snapshot.metadata.value)
     groups: tuple[list[Action], list[Action]] = ([], [])
     for add in adds:
         groups[is_apart(add, target)].append(add)
     return choose[1](groups[False]) or choose[0](groups[True])
+
+
+def _reads_old_rows(configuration: Mapping[str, str]) -> bool:
+    """True for a mirrored table whose applies read the rows of their keys: with soft deletes or a sequence."""
+    return configuration.get(DELETES_PROPERTY) == SOFT or bool(options_kept(configuration).get("sequence"))
 
 
 def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWork:

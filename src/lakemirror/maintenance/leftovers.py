@@ -28,7 +28,9 @@ _MOST_COMMITS = 256  # that are read, the newest ones; a vacuum finds what belon
 _UNPUT = re.compile(r"\.(\d{20})\.json\.[0-9a-f]{32}\.tmp")  # a commit that was not put in place
 
 
+_SLOW = 32  # versions that may come while an attempt still writes files
 _looked_at: set[str] = set()  # tables, by this process
+_seen: dict[str, int] = {}  # the first version that is looked at the next time, by table
 
 
 def is_first_look(table: str) -> bool:
@@ -38,18 +40,21 @@ def is_first_look(table: str) -> bool:
     return is_first
 
 
-def remove_leftovers(table: str | Place, since: int = 0, listed: Log | None = None) -> int:
+def remove_leftovers(table: str | Place, listed: Log | None = None) -> int:
     """Removes files that no version names or ever will. Returns their number. Never raises: a vacuum tries again.
 
-    `since`: the first version whose attempts are looked at. `listed`: the log, or its end, as it was listed before.
+    Where this process has looked before, attempts of versions that were old then are not looked at again. `listed`:
+    the log, or its end, as it was listed before.
     """
     root, removed = place(table), 0
     with contextlib.suppress(OSError, LakemirrorError, ValueError, KeyError, TypeError):
         snapshot = read_snapshot(root, listed=listed)
         if snapshot is None:
             return 0
-        for version, names in _unnamed(root, snapshot, since):
+        since = _seen.get(str(table), 0)
+        for version, names in _unnamed(root, snapshot, since if since <= snapshot.version else 0):
             removed += _remove(root, version, names)
+        _seen[str(table)] = max(0, snapshot.version - _SLOW)
         if removed:
             log.info("%s: %d files of attempts that were not committed are removed", table, removed)
     return removed

@@ -46,8 +46,13 @@ _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 Weight: TypeAlias = Callable[[Action], int]
 
 
-def most_small_files(size: int) -> int:
-    """How many small files a table of `size` bytes may have before they are merged while changes come."""
+def most_small_files(size: int, *, rows_are_read: bool = False) -> int:
+    """How many small files a table of `size` bytes may have before they are merged while changes come.
+
+    `rows_are_read`: applies read old rows, from about as many files as there are.
+    """
+    if rows_are_read:
+        return _FEW
     return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // _OPEN_COST))
 
 
@@ -59,7 +64,7 @@ def in_turn(adds: Collection[Action]) -> list[Action]:
     return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
 
 
-def in_between(adds: Collection[Action]) -> list[Action]:
+def in_between(adds: Collection[Action], *, rows_are_read: bool = False) -> list[Action]:
     """The next piece where a few small files make Spark read the large ones by few tasks (`most_small_files`).
 
     In each partition the smallest files, and each larger one that is at most twice as large as those before it
@@ -67,7 +72,7 @@ def in_between(adds: Collection[Action]) -> list[Action]:
     deleted.
     """
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
-    few = most_small_files(sum(int(add["size"]) for add in adds))
+    few = most_small_files(sum(int(add["size"]) for add in adds), rows_are_read=rows_are_read)
     groups = [_smallest(group) for group in _by_partition(small)] if len(small) >= few else []
     fewer = sum(len(group) - 1 for group in groups if group)
     return _lasting([*_half_deleted(adds), *(add for group in groups for add in group if 2 * fewer >= few)])

@@ -357,7 +357,7 @@ class Replicator:
         is_first = not self._has_looked and not self._storage.capabilities.waits and is_first_look(self._path)
         self._has_looked = True
         if is_due or is_first:
-            remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
+            remove_leftovers(self._path, self._log.read())
         if not self._settings.maintenance:
             return 0
 
@@ -385,7 +385,7 @@ class Replicator:
         path, log = self._storage.uri(target), self._observer.history.log_of(target)
         is_due, durability = compaction.is_due(before, version), self._rules.durability
         if is_due or (not self._storage.capabilities.waits and is_first_look(path)):
-            remove_leftovers(path, 0, log.read())
+            remove_leftovers(path, log.read())
         if is_due:
             forget_old(path, durability=durability)
         if is_due or compaction.is_tier_due(before, version):

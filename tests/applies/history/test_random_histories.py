@@ -15,7 +15,7 @@ from tests.random_histories import SEQUENCE_KINDS, play, stories
 from tests.rounds import rounds
 
 from lakemirror.keys import row_copies
-from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.keys.row_copies import RowCopies
 from lakemirror.keys.row_file import RowFile
@@ -129,7 +129,7 @@ def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], monkeypat
     open_copies, chosen = RowCopies.open, RowFile.chosen
     chance: list[random.Random] = []
 
-    def at_once(index: KeyIndex, name: str, build: Any) -> None:
+    def at_once(builder: Builder, name: str, build: Any) -> None:
         with contextlib.suppress(ValueError):  # as the thread does
             build()
 
@@ -146,7 +146,7 @@ def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], monkeypat
 
     monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
     monkeypatch.setattr(row_copies, "_WIDEST", 1 << 20)
-    monkeypatch.setattr(KeyIndex, "_request", at_once)
+    monkeypatch.setattr(Builder, "request", at_once)
     monkeypatch.setattr(RowCopies, "open", opened)
     monkeypatch.setattr(RowFile, "chosen", counted)
 

@@ -26,7 +26,7 @@ from tests.unit.engines.test_local_engine import KEYS
 
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.keys import key_format, key_index, key_layout, look_up, write_keys
+from lakemirror.keys import index_builder, key_format, key_index, key_layout, look_up, write_keys
 from lakemirror.keys.find_keys import find_keys, find_spilled, search_files
 from lakemirror.keys.index_folder import IndexFolder
 from lakemirror.keys.key_file import KeyFile, KeysOfLayout
@@ -503,7 +503,7 @@ def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
         for _ in range(3):
-            index._not_before = 0.0  # as if ten minutes had passed
+            index.builder._not_before = 0.0  # as if ten minutes had passed
             rows = search(add, target, TABLES["uuid"].slice(5, 2), index)
             assert rows[0].tolist() == [5, 6]
             index.wait()
@@ -512,14 +512,14 @@ def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.
     said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len([each for each in said if str(tmp_path) in each]) == 1, said
     assert not list((tmp_path / "keys").glob("*/*")), "nothing half written is left"
-    index._not_before = 0.0
+    index.builder._not_before = 0.0
     index.want(add, target)
     index.wait()
     assert found(index, add, target, TABLES["uuid"].slice(5, 2)) == [5, 6]
 
 
 def test_building_lets_an_apply_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_YIELD", 60.0)
+    monkeypatch.setattr(index_builder, "_YIELD", 60.0)
     target, add = with_table(tmp_path, TABLES["uuid"])
     index, begun = KeyIndex(tmp_path / "keys", 1 << 30), threading.Event()
     build = index.build
@@ -561,3 +561,29 @@ def test_an_index_that_is_cut_short_is_dropped(tmp_path: Path, size: int) -> Non
     (path,) = (tmp_path / "keys").glob("*/*")
     os.truncate(path, size)
     assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()
+
+
+def test_a_new_file_that_may_be_merged_soon_gets_an_index_when_one_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = TABLES["uuid"]
+    target, add = with_table(tmp_path, keys)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", keys.num_rows // 8 + 1)
+    monkeypatch.setattr(key_index, "_READ_ALL", 8)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+
+    def held() -> int:
+        index.wait()
+        return len(list((tmp_path / "keys").glob("*/*.keys")))
+
+    index.want_lasting([add], target)
+    assert not held(), "the next merge may replace it"
+    search(add, target, keys, index)
+    assert not held(), "an index finds so many keys no faster"
+    search(add, target, keys.slice(0, 1), index)
+    assert held() == 1
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", keys.num_rows // 8)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    shutil.rmtree(tmp_path / "keys")
+    index.want_lasting([add], target)
+    assert held() == 1

@@ -440,7 +440,7 @@ def test_a_full_disk_costs_speed_alone(
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
         for _ in range(3):
-            index._not_before = 0.0  # as if ten minutes had passed
+            index.builder._not_before = 0.0  # as if ten minutes had passed
             index.rows.open([add], target)
             assert read(add, target) == (False, expected)
             index.wait()
@@ -451,7 +451,7 @@ def test_a_full_disk_costs_speed_alone(
     index.rows.open([add], target)
     index.wait()
     assert not list((tmp_path / "keys").glob("*/*")), "not tried again at once"
-    index._not_before = 0.0
+    index.builder._not_before = 0.0
     index.rows.open([add], target)
     index.wait()
     index.rows.open([add], target)
