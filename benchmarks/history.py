@@ -7,7 +7,7 @@ committed. `many_all`: the mean with all that follows of it: merges of files, in
 table by one MERGE, versions by two (the first ends open versions, the second inserts), on Delta Spark, whose session
 has started. `dlt` says what dlt's strategy `scd2` does with two rows on a Delta table.
 
-    load ─▶ [before] ─▶ many changes ─▶ small changes ─▶ rows of each table, the same for every mode that has it
+    load ─▶ [before] ─▶ a small one ─▶ many changes ─▶ small ones ─▶ rows of each table, the same in every mode
 """
 
 from __future__ import annotations
@@ -104,10 +104,11 @@ def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[st
 
 
 def _make_files(folder: Path, given: argparse.Namespace) -> None:
-    """One load, and the change files: `before` and `passes` large ones, then the small ones."""
+    """One load, and the change files: `before` large ones, a small one, `passes` large ones, then the small ones."""
     random = np.random.default_rng(7)
     _write(folder / "1.parquet", np.arange(given.rows), random, 0, marked=False)
-    sizes = [given.changes] * (given.before + given.passes) + [_SMALL] * (_WARMING + given.rounds)
+    sizes = [given.changes] * given.before + [_SMALL] + [given.changes] * given.passes
+    sizes += [_SMALL] * (_WARMING + given.rounds - 1)
     for number, size in enumerate(sizes, start=2):
         ids = random.choice(given.rows, min(size, given.rows), replace=False)
         _write(folder / f"{number}.parquet", ids, random, number)
@@ -125,10 +126,10 @@ def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n
 
 
 def _files(given: argparse.Namespace) -> tuple[list[Path], list[Path], list[Path]]:
-    """What comes first, the many changes, the small ones."""
-    begin = 1 + given.before
+    """What comes first, with a small one: warm, as an engine that runs is; the many changes, the small ones."""
+    begin = 2 + given.before
     end = begin + given.passes
-    files = [given.folder / f"{number}.parquet" for number in range(1, end + _WARMING + given.rounds + 1)]
+    files = [given.folder / f"{number}.parquet" for number in range(1, end + _WARMING + given.rounds)]
     return files[:begin], files[begin:end], files[end:]
 
 
@@ -136,12 +137,12 @@ def _measured(given: argparse.Namespace) -> dict[str, Any]:
     process.hide_pandas() if given.child != PEER else None
     first, many, small = _files(given)
     apply, follow, rows = (_peer if given.child == PEER else _lakemirror)(given)
-    for file in first + small[:1]:  # the small one: warm, as an engine that runs is
+    for file in first:
         _timed(apply, follow, file)
     meter = process.Meter()
     with meter:
         large = [_timed(apply, follow, file)[0] for file in many]
-    seconds = [_timed(apply, follow, file) for file in small[1:]][_WARMING - 1 :]
+    seconds = [_timed(apply, follow, file) for file in small][_WARMING - 1 :]
     wall, cpu = ([each[place] for each in seconds] for place in (0, 1))
     return {
         "many": round(statistics.median(large), 3), "many_all": round(meter.seconds / len(many), 3),
