@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from lakemirror.landing_zone.forgiving_json import JsonObject, Members, is_text, shown
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, NEVER_COLUMNS
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2, LATE = "current", "changes", "scd2", "late"
@@ -19,6 +20,7 @@ LATE_DAYS = 7
 OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 """What a publisher declares as one; the goal of freshness is the operator's."""
 
+_RESERVED = frozenset(name.lower() for name in NEVER_COLUMNS | ADDED_COLUMNS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history", LATE: "__late"}
@@ -152,7 +154,10 @@ def _columns(members: Members, option: str) -> tuple[str, ...]:
     if not names or not all(is_text(name) and name.strip() for name in names):
         raise members.wrong(option, value, "must name a column, or be a list of column names")
     if len({name.lower() for name in names}) < len(names):
-        raise members.wrong(option, value, "names a column twice")
+        raise members.refused(option, "names a column twice")
+    reserved = next((name for name in names if name.lower() in _RESERVED), None)
+    if reserved is not None:
+        raise members.refused(option, f"names {reserved}, which is no column of the source")
     return tuple(names)
 
 
@@ -167,10 +172,10 @@ def _histories(members: Members) -> tuple[HistoryOptions, ...]:
         inner = item if isinstance(item, JsonObject) else JsonObject([("mode", item)])
         found.append(_history(members.wrap(f"history[{number}]" if len(items) > 1 else "history", inner)))
     if len({each.mode for each in found}) < len(found):
-        raise members.wrong("history", [each.mode for each in found], "has a mode twice")
+        raise members.refused("history", "has a mode twice")
     named = [each.name.lower() for each in found if each.name]
     if len(set(named)) < len(named):
-        raise members.wrong("history", named, "gives two tables one name")
+        raise members.refused("history", "gives two tables one name")
     return tuple(found)
 
 
@@ -184,5 +189,5 @@ def _history(members: Members) -> HistoryOptions:
     if name is not None and not name.strip():
         raise members.wrong("name", name, "must be the name of a table")
     if track and mode != SCD2:
-        raise members.wrong("track", list(track), f'has a meaning for the mode "{SCD2}" alone')
+        raise members.refused("track", f'has a meaning for the mode "{SCD2}" alone')
     return HistoryOptions(mode, name or "", track)
