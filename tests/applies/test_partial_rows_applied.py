@@ -236,3 +236,16 @@ def test_the_last_of_several_rows_stays_the_last_when_its_older_file_is_written_
     put(tmp_path, "t", 3, change(1, None, 4, ["a"]))
     assert not sync(tmp_path, deletion_vectors=False).failed
     assert sorted(table_rows(tmp_path, "t", ["k", "a"])) == [(1, "new"), (2, "y")]
+
+
+def test_the_last_of_several_rows_stays_the_last_beside_a_partial_one(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["k"])
+    put(tmp_path, "t", 1, pa.concat_tables([change(1, "old", 0), change(2, "x", 0)]))
+    assert not sync(tmp_path).failed
+    other, partial, insert = change(3, "z", 0), change(1, None, 4, ["a"]), change(1, "new", 0)
+    put(tmp_path, "t", 2, pa.concat_tables([other, partial, insert], promote_options="default"))
+    assert not sync(tmp_path).failed
+    assert sorted(table_rows(tmp_path, "t", ["k", "a"])) == [(1, "new"), (1, "old"), (2, "x"), (3, "z")]
+    put(tmp_path, "t", 3, change(1, None, 4, ["a"]))
+    assert not sync(tmp_path).failed
+    assert sorted(table_rows(tmp_path, "t", ["k", "a"])) == [(1, "new"), (2, "x"), (3, "z")]

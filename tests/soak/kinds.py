@@ -41,6 +41,11 @@ class Kind:
     partial: bool = False
 
     @property
+    def has_history(self) -> bool:
+        """True where history tables are compared with all files: the folder is not made again."""
+        return "lakemirror" in self.declared
+
+    @property
     def extension(self) -> str:
         return "csv" if self.declared.get("fileFormat") == "CSV" else "parquet"
 
@@ -86,6 +91,7 @@ def kinds(*, spark: bool) -> list[Kind]:
 
 _GROWN = (pa.int32(), pa.string(), pa.float64(), pa.date32(), pa.decimal128(12, 2))
 _ID, _V = {"id": pa.int64()}, {"v": pa.string(), "d": pa.decimal128(20, 4), "f": pa.float64()}
+_HISTORY = {"lakemirror": {"history": ["changes", {"mode": "scd2", "track": ["v"]}]}}
 _CSV_COLUMNS = [{"Name": "id", "DataType": "Int64"}, {"Name": "v", "DataType": "String"}]
 
 
@@ -119,6 +125,8 @@ _KINDS = (
         "partial text", ("id",), lambda n: {"id": n}, {**_ID, "v": pa.string()},
         {"fileFormat": "CSV", "SchemaDefinition": {"Columns": _CSV_COLUMNS}}, (1, 2, 4, 4), partial=True,
     ),
+    Kind("kept", ("id",), lambda n: {"id": n}, {**_ID, **_V}, _HISTORY, (1, 2, 4)),
+    Kind("kept in part", ("id",), lambda n: {"id": n}, {**_ID, **_V}, _HISTORY, (1, 2, 4, 4), partial=True),
     Kind("regions", ("id",), lambda n: {"id": n}, {**_ID, **_V}, {"isPartitionEnabled": True}, spark=True),
     Kind("ids", ("id",), _uuid, {"id": pa.uuid(), "v": pa.string()}, spark=True),
 )  # fmt: skip

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests import how_to_pages
-from tests.change_tables import held, marked
+from tests.change_tables import expected, expected_versions, held, held_versions, marked, put_at
 from tests.history_model import DELETE, INSERT, UPDATE, UPSERT, Change, ChangeFile
 from tests.landing import declare, put
 from tests.random_histories import Story, play
 from tests.table_rows import table_rows
 
-from lakemirror import MirroredDatabase
+from lakemirror import MirroredDatabase, failpoints
 from lakemirror.engines.spark.jobs import Jobs
+from lakemirror.mirror import table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,32 @@ def test_options_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
     assert table_rows(local, "t") == table_rows(other, "t")
     versions = table_rows(local, "t__history")
     assert versions == table_rows(other, "t__history") and sum(versions.values()) > 500
+
+
+@pytest.mark.parametrize("first", ["local", pytest.param("spark", marks=pytest.mark.full)])
+def test_another_engine_goes_on_between_two_commits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """One engine ends after the commit of versions; the other brings the tables that are behind to the same files."""
+    by_spark: Any = {"engine": "spark", "spark_from_bytes": 1, "spark": spark}
+    before, after = ({}, by_spark) if first == "local" else (by_spark, {})
+    options = {"sequence": "n", "history": ["scd2", "changes"]}
+    declare(tmp_path, "t", ["id"], lakemirror=options)
+    put_at(tmp_path, "t", 1, marked([4, 4, 4], id=[1, 2, 3], n=[1, 5, 1], v=["a", "b", "c"]))
+    assert not MirroredDatabase(tmp_path, **before).sync().failed
+    put_at(tmp_path, "t", 2, marked([4, 2, 4], id=[1, 3, 2], n=[4, 2, 3], v=["A", None, "late"]))
+    put_at(tmp_path, "t", 3, marked([2, 4], id=[2, 1], n=[6, 2], v=[None, "late"]))
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (60.0,))
+    monkeypatch.setattr(failpoints, "_reached", {})
+    monkeypatch.setenv("LAKEMIRROR_FAILPOINT", "history.after-commit:1:error")
+    assert MirroredDatabase(tmp_path, batch_files=1, **before).sync().failed
+    monkeypatch.undo()
+    versions = [len(list(path.glob("*.json"))) for path in sorted(tmp_path.glob("Tables/t*/_delta_log"))]
+    assert len(set(versions)) == 2, "one table is ahead"
+    assert not MirroredDatabase(tmp_path, **after).sync().failed
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], options)
+    assert table_rows(tmp_path, "t") == {(1, 4, "A"): 1}
 
 
 def test_examples_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

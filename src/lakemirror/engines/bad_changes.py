@@ -16,17 +16,18 @@ from lakemirror.errors import Bad, LakemirrorError, Rejected
 def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:
     """Raises Bad for the first row with NULL in a NOT NULL column.
 
-    `positions`: of the rows among all changes of these files, ascending; None: `rows` are all changes.
+    `positions`: of the rows among all changes of these files; None: `rows` are all changes.
     """
+    positions = np.arange(rows.num_rows) if positions is None else positions
     nulls = [
-        (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
+        (int(positions[np.asarray(values.is_null().combine_chunks().cast(pa.uint8())) == 1].min()), column.name)
         for column in target.columns
         if not column.nullable and (values := rows[column.name]).null_count
     ]
     if not nulls:
         return
-    row, name = min(nulls, key=lambda null: null[0])
-    raise Bad(null_row(*place_of(files, row if positions is None else int(positions[row])), name))
+    position, name = min(nulls, key=lambda null: null[0])
+    raise Bad(null_row(*place_of(files, position), name))
 
 
 def place_of(files: Sequence[ChangeUnit], position: int) -> tuple[str, int]:

@@ -55,7 +55,8 @@ def values_of(
         if all(set(names) <= _names_of(effect, number) for number, _, _ in files):
             for number, _, rows in files:
                 numbers, values = effect.values[number]
-                yield values.select(list(names)).take(whole_numbers(np.searchsorted(numbers, rows)))
+                its = values.select(list(names))
+                yield its if len(rows) == len(numbers) else its.take(whole_numbers(np.searchsorted(numbers, rows)))
             return
         touched = [TouchedFile(number, add, rows) for number, add, rows in files]
         units, its = data_units(touched, engine.parallelism), shared._replace(names=tuple(names))

@@ -69,13 +69,23 @@ class HeldChanges(NamedTuple):
             for part, begin, end, first in zip(self.parts, begins, cut, firsts, strict=True)
         ).combine_chunks()
 
-    def filled(self, fills: Fills) -> HeldChanges:
-        """The same changes, with the values that partial rows take from elsewhere."""
-        parts, begin = [], 0
-        for part in self.parts:
-            parts.append(fills.filled(part, np.arange(begin, begin + part.num_rows)))
-            begin += part.num_rows
-        return self._replace(parts=tuple(parts))
+    def inserted(self, flags: np.ndarray | None, fills: Fills | None) -> tuple[pa.Table, np.ndarray | None]:
+        """The inserted rows and their positions (None: all), with what they take from elsewhere.
+
+        Rows that take values come first: no other row is taken or cast for them. Only updates, upserts and deletes are
+        such rows, so that the inserted rows of a key keep their order: others of them are inserts, and came later.
+        """
+        kept = None if flags is None else np.flatnonzero(flags)
+        if kept is None or fills is None or not fills.columns:
+            return self.rows(kept), kept
+        takes = np.zeros(len(self.markers), bool)
+        for fill in fills.columns.values():
+            takes[fill.rows] = True
+        its, others = kept[takes[kept]], kept[~takes[kept]]
+        rows, more = fills.filled(self.rows(its), its), self.rows(others)
+        if more.schema != rows.schema:
+            more = more.cast(rows.schema)
+        return pa.concat_tables([rows, more]), np.concatenate([its, others])
 
 
 def may_share(read: Target, other: Target) -> bool:

@@ -27,7 +27,7 @@ from lakemirror.engines.old_rows import sequence_of
 from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
 from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import each_once, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -84,8 +84,7 @@ def earlier_deletes(ordering: Ordering, changes: pa.Table, look: Look) -> pa.Tab
     reached = files_reached(memory.files, memory.target, ordering.sequence, least)
     if not reached:
         return None
-    keys = changes.select(list(memory.target.key_columns))
-    once = keys.take(whole_numbers(np.unique(key_codes(comparable(keys.combine_chunks())), return_index=True)[1]))
+    once = each_once(changes.select(list(memory.target.key_columns)))
     target = _read_of(memory, ordering)
     found = [
         _known(rows, target, memory, ordering)

@@ -28,7 +28,7 @@ from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
 from lakemirror.engines.write_versions import look_by
 from lakemirror.keys.find_keys import find_keys
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import each_once, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.own_files import SPILLED, work_folder
@@ -112,10 +112,7 @@ def _found(
     none = no_old_rows(shared)
     if not files:
         return none
-    wanted = _looked_up(work, changes)
-    codes = key_codes(comparable(wanted.combine_chunks()))
-    once = wanted.take(whole_numbers(np.unique(codes, return_index=True)[1]))
-    rows = _rows_of(pipeline, work, once, files)
+    rows = _rows_of(pipeline, work, each_once(_looked_up(work, changes)), files)
     return pa.concat_tables([none, *_old_rows(pipeline, work, shared, rows, values)])
 
 

@@ -341,8 +341,8 @@ class Pipeline(ABC):
         fills, missing = completed(self, work, shared, held, effect)
         if isinstance(fills, FillRequest):
             shared = shared._replace(changes=ChangeFiles(0, work.changes))
-        elif held is not None:
-            held = held.filled(fills) if fills.size <= self.memory // 8 else None
+        elif held is not None and fills.size > self.memory // 8:
+            held = None
         result = self._write(work, shared, held, replace(effect, fills=fills), written)
         return replace(result, missing=missing)
 
@@ -363,8 +363,8 @@ class Pipeline(ABC):
         if held is None:
             units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
             return self._written(step, unit_kernels.write_kept, shared, units, written)
-        kept = None if flags is None else np.flatnonzero(flags)
-        rows = held.rows(kept)
+        assert not isinstance(fills, FillRequest)
+        rows, kept = held.inserted(flags, fills)
         check_nulls(work.changes, work.target, rows, kept)
         return self._written(step, unit_kernels.write_held, shared, slices(rows), written)
 
@@ -374,8 +374,9 @@ class Pipeline(ABC):
         """Writes the change data feed: the deleted rows and the inserted ones."""
         step = "write the change feed"
         if held is not None:
-            kept = np.flatnonzero(effect.flags)
-            unit = DataFiles(tuple(effect.touched.values())), new_rows(held.rows(kept), effect.flags, kept)
+            assert not isinstance(effect.fills, FillRequest)
+            rows, kept = held.inserted(effect.flags, effect.fills)
+            unit = DataFiles(tuple(effect.touched.values())), new_rows(rows, effect.flags, kept)
             return self._written(step, unit_kernels.feed_held, shared, [unit], written)
         old_units = data_units(list(effect.touched.values()), self.parallelism)
         changes = self._written(step, unit_kernels.feed_old, shared, old_units, written)

@@ -299,9 +299,9 @@ def requested_fills(shared: Shared, request: FillRequest, changes: ChangeFiles) 
     return fills.with_dead(request.dead)
 
 
-def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
+def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray | None) -> list[pa.RecordBatch]:
     """Inserted rows for the change data feed: an update if their flag says so, else an insert."""
-    updates = np.zeros(rows.num_rows, bool) if flags is None else flags[positions] == UPDATE
+    updates = np.zeros(rows.num_rows, bool) if flags is None or positions is None else flags[positions] == UPDATE
     return typed(rows, updates, "update_postimage", "insert")
 
 

@@ -34,7 +34,7 @@ from lakemirror.engines.kernels.version_rows import (
 )
 from lakemirror.engines.row_work import FILE, ROW, Action, Target, Versioning
 from lakemirror.engines.sequence_bounds import files_reached, least_bound, reaches, value_of
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, each_once, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
@@ -259,7 +259,7 @@ def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys
     for number in numbers:
         parts[may_have_closed(files[number], target)].append(number)
     without_ends = replace(target, columns=tuple(each for each in target.columns if each.name != END_AT))
-    none, distinct = no_versions(target), _distinct(keys)
+    none, distinct = no_versions(target), each_once(keys)
     tables = [none]
     for chosen, read in zip(parts, (without_ends, target), strict=True):
         for number, rows, table in look(read, [files[each] for each in chosen], distinct) if chosen else ():
@@ -275,13 +275,3 @@ def no_versions(target: Target) -> pa.Table:
     """No rows, with all columns, FILE and ROW."""
     kinds = [(each.name, stored_arrow_type(each)) for each in target.columns if each.stored]
     return pa.schema([*kinds, (FILE, pa.int64()), (ROW, pa.int64())]).empty_table()
-
-
-def _distinct(keys: pa.Table) -> pa.Table:
-    """Each key once."""
-    codes = key_codes(comparable(keys))
-    seen = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-    seen[codes] = True
-    if np.count_nonzero(seen) == len(codes):
-        return keys
-    return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))

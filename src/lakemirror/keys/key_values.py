@@ -54,6 +54,16 @@ def key_codes(keys: pa.Table) -> np.ndarray:
     return codes
 
 
+def each_once(keys: pa.Table) -> pa.Table:
+    """The keys without repetitions; the same table if it has none."""
+    codes = key_codes(comparable(keys))
+    is_there = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    is_there[codes] = True
+    if np.count_nonzero(is_there) == len(codes):
+        return keys
+    return keys.take(whole_numbers(np.unique(codes, return_index=True)[1]))
+
+
 def key_bucket(keys: pa.Table, buckets: int) -> np.ndarray:
     """The bucket of each row (int64, from 0). Equal keys of the same types have the same bucket in every process."""
     return (key_hashes(keys) % np.uint64(max(1, buckets))).astype(np.int64)

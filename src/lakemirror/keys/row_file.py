@@ -14,6 +14,7 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
@@ -123,11 +124,10 @@ class RowFile:
         gaps = np.diff(numbers, prepend=numbers[:1]) * width
         cost = np.cumsum(np.where(gaps > _GAP, width, gaps))
         cuts = (np.flatnonzero(np.diff(cost // _AT_ONCE)) + 1).tolist()
-        buffer = np.empty(0, np.uint8)
         for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
             its = numbers[low:high]
-            buffer, at = _read(file, HEADER + its * width, width, buffer)
-            held = buffer[: len(buffer) // width * width].view(np.uint32).reshape(-1, words)
+            data, at = _read(file, HEADER + its * width, width)
+            held = data[: len(data) // width * width].view(np.uint32).reshape(-1, words)
             held.take(at // width, axis=0, out=found[low:high], mode="clip")
         rows = found.reshape(-1).view(self._shape.record)
         if (self._shape.sums(rows, numbers) != rows[SUM]).any():
@@ -143,7 +143,7 @@ class RowFile:
         words = 1 + ((lengths + 7) >> 3)
         if len(starts) and (starts[-1] + words[-1] > self._texts >> 3 or (starts[1:] < starts[:-1] + words[:-1]).any()):
             raise Damaged(f"{self.path.name}: its texts are not where they should be")
-        data, at = _read(file, self._end + 8 * starts, 8 * words, np.empty(0, np.uint8))
+        data, at = _read(file, self._end + 8 * starts, 8 * words)
         held, at = data[: len(data) // 8 * 8].view(np.uint64), at >> 3
         if (text_sums(held, at, words, starts, self._shape.salt) != held[at]).any():
             raise Damaged(f"{self.path.name}: a text is damaged")
@@ -231,20 +231,17 @@ def _factors(count: int) -> Words:
     return result
 
 
-def _read(file: int, begins: Numbers, sizes: Numbers | int, buffer: npt.NDArray[np.uint8]) -> tuple[Any, Numbers]:
-    """The bytes of these ranges of a file (ascending), in `buffer` if they fit, and where each begins. Errors: Damaged,
-    OSError."""
+def _read(file: int, begins: Numbers, sizes: Numbers | int) -> tuple[Any, Numbers]:
+    """The bytes of these ranges of a file (ascending), and where each begins. Errors: Damaged, OSError."""
     ends = begins + sizes
     cuts = np.flatnonzero(begins[1:] - ends[:-1] > _GAP) + 1
     firsts, lasts = np.append(begins[:1], begins[cuts]), np.append(ends[cuts - 1], ends[-1:])
     lengths = lasts - firsts
     places = np.cumsum(lengths) - lengths
-    total = int(lengths.sum())
-    data = buffer if len(buffer) >= total else np.empty(total, np.uint8)
-    view, preadv = data.data, os.preadv
-    for place, first, length in zip(places.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
-        if preadv(file, [view[place : place + length]], first) != length:
-            raise Damaged("a copy of rows is too short")
+    pieces = map(os.pread, repeat(file), lengths.tolist(), firsts.tolist())
+    data = np.frombuffer(b"".join(pieces), np.uint8)  # one `preadv` for each piece takes two times as long
+    if len(data) != lengths.sum():
+        raise Damaged("a copy of rows is too short")
     runs = np.zeros(len(begins), np.int64)
     runs[cuts] = 1
     runs = np.cumsum(runs)

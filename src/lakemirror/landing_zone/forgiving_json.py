@@ -307,10 +307,13 @@ def invalid(file: str, why: str) -> TableError:
 
 
 def shown(value: Any) -> str:
-    """The value as JSON, cut short; only its kind where it is long."""
+    """The value as JSON, cut short; only the kind of an object, and of a list within a list."""
     if isinstance(value, JsonObject):
         return "an object"
     if isinstance(value, list):
-        return "a list"
-    text = clean(json.dumps(value, ensure_ascii=False))
+        parts = ["a list" if type(each) is list else shown(each) for each in value[:20]]
+        text = f"[{', '.join(parts)}{', …' if len(value) > 20 else ''}]"
+    else:
+        is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+        text = clean(json.dumps(int(value) if is_whole else value, ensure_ascii=False))
     return text if len(text) <= 100 else text[:99] + "…"

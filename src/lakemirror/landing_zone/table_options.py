@@ -154,10 +154,10 @@ def _columns(members: Members, option: str) -> tuple[str, ...]:
     if not names or not all(is_text(name) and name.strip() for name in names):
         raise members.wrong(option, value, "must name a column, or be a list of column names")
     if len({name.lower() for name in names}) < len(names):
-        raise members.refused(option, "names a column twice")
+        raise members.refused(option, f"names a column twice: {shown(names)}")
     reserved = next((name for name in names if name.lower() in _RESERVED), None)
     if reserved is not None:
-        raise members.refused(option, f"names {reserved}, which is no column of the source")
+        raise members.refused(option, f"names {shown(reserved)}, which is no column of the source")
     return tuple(names)
 
 
@@ -172,10 +172,10 @@ def _histories(members: Members) -> tuple[HistoryOptions, ...]:
         inner = item if isinstance(item, JsonObject) else JsonObject([("mode", item)])
         found.append(_history(members.wrap(f"history[{number}]" if len(items) > 1 else "history", inner)))
     if len({each.mode for each in found}) < len(found):
-        raise members.refused("history", "has a mode twice")
+        raise members.refused("history", f"has a mode twice: {shown([each.mode for each in found])}")
     named = [each.name.lower() for each in found if each.name]
     if len(set(named)) < len(named):
-        raise members.refused("history", "gives two tables one name")
+        raise members.refused("history", f"gives two tables one name: {shown(named)}")
     return tuple(found)
 
 

@@ -210,6 +210,21 @@ def test_not_null_holds_for_the_complete_row(tmp_path: Path, monkeypatch: pytest
     assert mirror.bag() == {(1, "x"): 1}
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_of_complete_and_partial_rows_that_break_a_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    mirror = at(tmp_path, {"k": "bigint", "a": "string", "b": "string"})
+    columns = (mirror.target.columns[0], *(replace(column, nullable=False) for column in mirror.target.columns[1:]))
+    mirror.target = replace(mirror.target, columns=columns)
+    worker = tuned(monkeypatch, way)
+    assert mirror.apply(worker, [unit(tmp_path, 1, pa.table({"k": [1], "a": ["x"], "b": ["y"]}))], 0).error is None
+    names = pa.array([None, None, ["b"]], pa.list_(pa.string()))
+    rows = {"k": [2, 3, 1], "a": ["x", None, None], "b": ["y", "y", None], ROW_MARKER: [4] * 3, UNCHANGED: names}
+    error = mirror.apply(worker, [unit(tmp_path, 2, pa.table(rows))], 0).error
+    assert error is not None and (error.code, error.row, error.column) == ("constraint-violated", 2, "a")
+
+
 def test_only_the_needed_row_groups_and_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One partial row of a large file costs one row group of its column, not the file."""
     count, groups = 4_000, 8

@@ -46,16 +46,19 @@ def test_histories_by_mode_object_or_list() -> None:
         ({"delets": "soft"}, "lakemirror.delets"),
         ({"deletes": "gone"}, "lakemirror.deletes"),
         ({"sequence": 3}, "lakemirror.sequence"),
-        ({"sequence": ["a", "A"]}, "names a column twice"),
-        ({"sequence": "__rowmarker__"}, "lakemirror.sequence names __rowmarker__, which is no column of the source"),
-        ({"history": {"mode": "scd2", "track": ["a", "__START_AT"]}}, "history.track names __START_AT"),
+        ({"sequence": ["a", "A"]}, 'names a column twice: ["a", "A"]'),
+        ({"sequence": []}, "must name a column, or be a list of column names, not []"),
+        ({"sequence": ["a", 3, [[1]]]}, 'not ["a", 3, a list]'),
+        ({"history": 5}, "lakemirror.history.mode must be a string, not 5"),
+        ({"sequence": "__rowmarker__"}, 'sequence names "__rowmarker__", which is no column of the source'),
+        ({"history": {"mode": "scd2", "track": ["a", "__START_AT"]}}, 'history.track names "__START_AT"'),
         ({"late_days": 3}, "without lakemirror.sequence"),
         ({"sequence": "a", "late_days": 0}, "lakemirror.late_days"),
         ({"history": "scd3"}, "history.mode"),
         ({"history": {}}, "history.mode"),
         ({"history": {"mode": "changes", "track": ["a"]}}, "history.track"),
         ({"history": {"mode": "scd2", "tracks": ["a"]}}, "history.tracks"),
-        ({"history": ["scd2", "scd2"]}, "mode twice"),
+        ({"history": ["scd2", "scd2"]}, 'mode twice: ["scd2", "scd2"]'),
         ({"history": [{"mode": "scd2", "name": "X"}, {"mode": "changes", "name": "x"}]}, "one name"),
     ],
 )
@@ -63,7 +66,7 @@ def test_a_wrong_option_names_itself(ours: Any, says: str) -> None:
     with pytest.raises(TableError) as failed:
         options(ours)
     assert failed.value.code == "metadata-invalid"
-    assert says in failed.value.message and not failed.value.message.endswith("not a list")
+    assert says in failed.value.message
 
 
 def test_a_wrong_option_stops_its_table_alone(tmp_path: Path) -> None:

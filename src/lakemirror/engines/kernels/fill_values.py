@@ -17,10 +17,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.long_texts import has_long
 from lakemirror.engines.kernels.partial_rows import FIRST, IN_TABLE, PartialRows
 from lakemirror.engines.row_work import FILE, ROW, Action
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
+
+_LARGE = 1 << 30  # bytes: 32-bit offsets may be too narrow for more texts
 
 Rows: TypeAlias = tuple[int, Action, np.ndarray]
 """Rows of a data file: its number among the candidates, its `add` action, row numbers (ascending)."""
@@ -82,13 +85,17 @@ class Fills:
             if low == high or index < 0:
                 continue
             own = rows.column(index)
-            if pa.types.is_dictionary(own.type):
-                own = own.cast(own.type.value_type)
-            values = _taken(fill.chunks, fill.at[low:high], own.type)
+            is_encoded = pa.types.is_dictionary(own.type)
+            values = _taken(fill.chunks, fill.at[low:high], own.type.value_type if is_encoded else own.type)
+            if is_encoded and not has_long(values):  # those are not compared: each would be copied
+                values = values.dictionary_encode()
+            if values.type != own.type:
+                own = own.cast(values.type)
             if len(values) < len(own):
                 take = np.arange(len(own))
                 take[np.searchsorted(positions, fill.rows[low:high])] = len(own) + np.arange(len(values))
-                values = pa.chunked_array([*own.chunks, values], own.type).take(whole_numbers(take))
+                both = pa.chunked_array([*own.chunks, values], own.type).unify_dictionaries()
+                values = both.take(whole_numbers(take))
             rows = rows.set_column(index, rows.schema.names[index], values)
         return rows
 
@@ -161,6 +168,8 @@ def read_fills(
 def _taken(chunks: Sequence[pa.Array], at: np.ndarray, kind: pa.DataType) -> pa.Array:
     """The values at these places of all chunks together; NULL for -1. Only chunks with one of them are touched."""
     ends = np.cumsum([0, *map(len, chunks)])
+    if ends[-1] <= 2 * len(at) and sum(chunk.nbytes for chunk in chunks) < _LARGE:
+        return pa.concat_arrays([*chunks, pa.nulls(1, kind)]).take(whole_numbers(np.where(at < 0, ends[-1], at)))
     of_chunk = np.searchsorted(ends, at, "right") - 1
     order = np.argsort(of_chunk, kind="stable")
     parts = []
