@@ -7,6 +7,8 @@ import random
 import re
 import time
 from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.operating.page import database_page, table_page
 from lakemirror.service.operating.plots import day_plots
 from lakemirror.settings.settings import Settings
-from lakemirror.status.status import DatabaseStatus, TableStatus, write_status
+from lakemirror.status.status import DatabaseStatus, TableStatus, TargetStatus, write_status
 from lakemirror.storage import LocalStorage
 
 NOW = time.time()
@@ -143,6 +145,9 @@ def test_a_view_waits_only_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_page_has_so_many_tables_and_those_with_errors_come_first(tmp_path: Path) -> None:
     (tmp_path / "Files/LandingZone").mkdir(parents=True)
     tables = [TableStatus("", "Replicating", f"t{number:04}", position=1) for number in range(450)]
+    began = datetime(2026, 3, 1, 2, tzinfo=timezone.utc).timestamp()
+    history = TargetStatus("t0002__history", "scd2", 1, "Replicating", began=began)
+    tables[2] = replace(tables[2], history=(history,))
     tables[440] = TableStatus("", "Failed", "bad", error_code="file-unreadable", error_message="broken", position=1)
     write_status(LocalStorage(tmp_path), DatabaseStatus("Running", tables=tuple(tables)))
     database: Any = SimpleNamespace(
@@ -166,6 +171,10 @@ def test_a_page_has_so_many_tables_and_those_with_errors_come_first(tmp_path: Pa
     one = views.table_view(database, "t0001", host, days, NOW)
     assert one is not None
     assert "The last day" in table_page(one)
+    other = views.table_view(database, "t0002", host, days, NOW)
+    assert other is not None
+    assert "Table of scd2" in table_page(other)
+    assert "t0002__history: file 1, Replicating, since 2026-03-01 02:00:00 UTC" in table_page(other)
 
 
 def test_over_the_wire(running: Running, token: str, writer: Issued) -> None:

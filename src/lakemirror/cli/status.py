@@ -204,7 +204,8 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     for t in tables:
         for row in target_rows(t)[1:]:
             what = f"{row['status']}, position {row['position']}{', ' * bool(row['errorCode'])}{row['errorCode']}"
-            lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}")
+            since = f", since {row['since'][:19]}Z" if "since" in row else ""
+            lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}{since}")
     for t in tables:
         if t.misses_goal(now):
             goal = f"its goal is {duration_text(t.freshness)}"

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from lakemirror.landing_zone.forgiving_json import JsonObject, Members, is_text, shown
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, NEVER_COLUMNS
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
 CURRENT, CHANGES, SCD2, LATE = "current", "changes", "scd2", "late"
@@ -19,6 +20,7 @@ LATE_DAYS = 7
 OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 """What a publisher declares as one; the goal of freshness is the operator's."""
 
+_RESERVED = frozenset(name.lower() for name in NEVER_COLUMNS | ADDED_COLUMNS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history", LATE: "__late"}
@@ -153,6 +155,9 @@ def _columns(members: Members, option: str) -> tuple[str, ...]:
         raise members.wrong(option, value, "must name a column, or be a list of column names")
     if len({name.lower() for name in names}) < len(names):
         raise members.refused(option, f"names a column twice: {shown(names)}")
+    reserved = next((name for name in names if name.lower() in _RESERVED), None)
+    if reserved is not None:
+        raise members.refused(option, f"names {shown(reserved)}, which is no column of the source")
     return tuple(names)
 
 

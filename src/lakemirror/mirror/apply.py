@@ -347,6 +347,7 @@ def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manife
         late_changes=(before.late_changes if before else 0) + written.late,
         history=plan.base.history.label if plan.base.history is not None else "",
         earlier=_marks(batch.files[:-1]) if len(batch.files) > 1 and plan.base.history is not None else (),
+        began=before.began if before and plan.base.history is not None else 0.0,
         times=_times(batch.files) if len(batch.files) > 1 and plan.base.history is None else (),
     )
 

@@ -106,7 +106,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:  # 20 fields: the members of the JSON object in a commit
+class Manifest:  # 21 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
@@ -118,7 +118,8 @@ class Manifest:  # 20 fields: the members of the JSON object in a commit
     `history`: of a history table, its mode and the name of its table folder (`history_tables.py`); else empty.
     `earlier`: of a history table, what the files before the last one were (`file_mark`). `times`: of the mirrored
     table, when they were written (`file_times.py`). `built`: the commit made a history table again
-    from all files up to the last one (`history/build.py`).
+    from all files up to the last one (`history/build.py`). `began`: of a history table that began later than the
+    mirrored table, when; seconds since the epoch.
     """
 
     identity: str
@@ -141,10 +142,12 @@ class Manifest:  # 20 fields: the members of the JSON object in a commit
     earlier: tuple[str, ...] = ()
     times: tuple[int | None, ...] = ()
     built: bool = False
+    began: float = 0.0
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
-        for name in ("tag", "token", "ignored_deletes", "late_changes", "history", "earlier", "times", "built"):
+        optional = ("tag", "token", "ignored_deletes", "late_changes", "history", "earlier", "times", "built", "began")
+        for name in optional:
             if not content[name]:
                 del content[name]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))

@@ -171,6 +171,7 @@ def _history(state: TableState, look: View) -> tuple[TargetStatus, ...]:
         TargetStatus(
             each.target.rpartition("/")[2], each.options.mode, each.at.number if each.at is not None else 0,
             REPLICATING if each.at is not None else INITIALIZED,
+            began=each.table.manifest.began if each.table is not None and each.table.manifest is not None else 0.0,
         )
         for each in look.history
     )  # fmt: skip

@@ -38,13 +38,15 @@ TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stop
 
 
 class TargetStatus(NamedTuple):
-    """A history table of a table folder. `name`: without its schema. `mode`: CHANGES or SCD2. Else as `TableStatus`."""
+    """A history table of a table folder. `name`: without its schema. `mode`: CHANGES or SCD2. `began`: when, if that
+    was later than the mirrored table; else 0. Else as `TableStatus`."""
 
     name: str
     mode: str
     position: int = 0
     status: str = "Initialized"
     error_code: str = ""
+    began: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -359,8 +361,14 @@ def target_rows(table: TableStatus) -> list[dict[str, Any]]:
     current = TargetStatus(table.table, CURRENT, table.position, table.status, code)
     names = ("name", "mode", "position", "status", "errorCode")
     schema = f"{table.schema}." if table.schema else ""
-    rows = [dict(zip(names, each, strict=True)) for each in (current, *table.history)]
-    return [{**row, "name": f"{schema}{row['name']}"} for row in rows]
+    return [
+        {
+            **dict(zip(names, each, strict=False)),
+            "name": f"{schema}{each.name}",
+            **({"since": format_time(each.began)} if each.began else {}),
+        }
+        for each in (current, *table.history)
+    ]
 
 
 def _warning_row(warned: Warned) -> dict[str, str]:

@@ -69,7 +69,13 @@ def _targets(row: Mapping[str, Any], schema: str) -> tuple[TargetStatus, ...]:
     found = row.get("targets")
     rows = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     texts = {"name": "name", "mode": "mode", "status": "status", "error_code": "errorCode"}
-    targets = [TargetStatus(**_fields(each, texts, ""), **_fields(each, {"position": "position"}, 0)) for each in rows]
+    targets = [
+        TargetStatus(
+            **_fields(each, texts, ""), **_fields(each, {"position": "position"}, 0),
+            began=parse_time(each.get("since")) or 0.0,
+        )
+        for each in rows
+    ]  # fmt: skip
     return tuple(
         each._replace(name=each.name.removeprefix(f"{schema}.") if schema else each.name)
         for each in targets

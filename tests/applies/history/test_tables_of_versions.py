@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests import change_tables
 from tests.change_tables import UNCHANGED, expected_versions, held_versions, marked
+from tests.commands import CommandRunner
 from tests.landing import declare, folder, put
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase
+from lakemirror.cli.commands import command_line
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.pipeline import Pipeline
@@ -194,6 +196,34 @@ def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> No
     assert versions(tmp_path, "id", "v") == [
         (1, "a", at(3) - MICRO, at(3)), (1, "x", at(3), None), (2, "b", at(3) - MICRO, at(3)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sequence", [None, "v"])
+def test_a_history_that_began_later_says_since_when(tmp_path: Path, sequence: str | None) -> None:
+    """In `tables.json`, the command line and the properties; one that was always there, or is built, does not."""
+
+    def said(*names: str) -> list[str | None]:
+        (row,) = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
+        found = {each["name"]: each.get("since") for each in row["targets"]}
+        for name in names:
+            snapshot = read_snapshot(tmp_path / "Tables" / name)
+            assert snapshot is not None and snapshot.metadata.configuration.get("lakemirror.began") == found[name]
+        text = CommandRunner().invoke(command_line("status"), ["status", str(tmp_path)]).output
+        assert (f", since {(at(3) - MICRO):%Y-%m-%dT%H:%M:%S}Z" in text) is any(found.values())
+        return [found[name] for name in names]
+
+    begun(tmp_path, history="changes", sequence=sequence)
+    put_at(tmp_path, 1, 1, marked([4, 4], id=[1, 2], v=["a", "b"]))
+    sync(tmp_path)
+    assert said("t__changes") == [None]
+    begun(tmp_path, history=["changes", "scd2"], sequence=sequence)
+    for number in (3, 4):
+        put_at(tmp_path, number - 1, number, marked([4], id=[1], v=["x" * number]))
+        sync(tmp_path)
+        assert said("t__changes", "t__history") == [None, "2026-03-01T02:59:59.9999990Z"]
+    MirroredDatabase(tmp_path).build_history("t")
+    sync(tmp_path)
+    assert said("t__changes", "t__history") == [None, None]
 
 
 @pytest.mark.parametrize("failing", ["_mirrored", "_write_history"])

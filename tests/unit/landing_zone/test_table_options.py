@@ -50,6 +50,8 @@ def test_histories_by_mode_object_or_list() -> None:
         ({"sequence": []}, "must name a column, or be a list of column names, not []"),
         ({"sequence": ["a", 3, [[1]]]}, 'not ["a", 3, a list]'),
         ({"history": 5}, "lakemirror.history.mode must be a string, not 5"),
+        ({"sequence": "__rowmarker__"}, 'sequence names "__rowmarker__", which is no column of the source'),
+        ({"history": {"mode": "scd2", "track": ["a", "__START_AT"]}}, 'history.track names "__START_AT"'),
         ({"late_days": 3}, "without lakemirror.sequence"),
         ({"sequence": "a", "late_days": 0}, "lakemirror.late_days"),
         ({"history": "scd3"}, "history.mode"),

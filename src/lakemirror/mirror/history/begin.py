@@ -8,8 +8,9 @@ From then on both have the same files. What a table lacks because its option was
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta
@@ -22,15 +23,17 @@ from lakemirror.landing_zone.column_types import fits, widens
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
-from lakemirror.mirror.history.first_versions import first_versions
+from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
+from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
+from lakemirror.status.status import format_time
 from lakemirror.storage import place
 
 _MOST_NOTES = 50
@@ -63,7 +66,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
-    is_late = table.options.mode == LATE
+    is_late, began = table.options.mode == LATE, 0
     columns = from_delta(before["schemaString"])
     if base.snapshot is not None:
         own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
@@ -72,10 +75,11 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     metadata = history_metadata(view_of(view, table), base, batch, rules)
     if base.snapshot is None:
         if not is_late:
-            metadata = {**metadata, "partitionColumns": list(before["partitionColumns"])}
+            began = begins_at(view) if at.number else 0
+            metadata = _of_new(metadata, before, began)
         make_table_folder(base)
         if table.options.mode == SCD2:
-            rows = first_versions(view, current, base.path, metadata)
+            rows = first_versions(view, current, base.path, metadata, began or begins_at(view))
     elif is_late:
         now = int(time.time() * 1000)
         rows = [{"remove": removed(add, now, data_change=True)} for add in base.snapshot.files.values()]
@@ -92,7 +96,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     position = Position(view.identity, _generation(table, view.identity), at.number)
     info = commit_info(
         base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None and not rows,
-        user_metadata=_manifest(view, table, position).to_json(),
+        user_metadata=_manifest(view, table, position, began / 1e6).to_json(),
     )  # fmt: skip
     actions = [
         {"commitInfo": info},
@@ -107,6 +111,13 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
         raise
     delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
     failpoints.reach("history.after-begin")
+
+
+def _of_new(metadata: dict[str, Any], current: Mapping[str, Any], began: int) -> dict[str, Any]:
+    """The metadata of a new history table. `current`: that of the mirrored table; `began`: when, if that is later."""
+    properties = {BEGAN_PROPERTY: format_time(began / 1e6)} if began else {}
+    partitions = list(current["partitionColumns"])
+    return {**metadata, "configuration": {**metadata["configuration"], **properties}, "partitionColumns": partitions}
 
 
 def _wider(column: Column, own: Column | None, table: str) -> Column:
@@ -126,14 +137,14 @@ def _generation(table: HistoryTable, identity: str) -> int:
     return 1 if table.at is None else table.at.generation + (table.at.identity != identity)
 
 
-def _manifest(view: View, table: HistoryTable, position: Position) -> Manifest:
+def _manifest(view: View, table: HistoryTable, position: Position, began: float) -> Manifest:
     before = table.table.manifest if table.table is not None else None
     first = Manifest(
         position.identity, position.number, position.number, "", 0, 0, view.files.metadata.key_columns,
-        detection=table.detection.to_json(), history=table.label,
+        detection=table.detection.to_json(), history=table.label, began=began,
     )  # fmt: skip
     if before is not None:
-        first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed)
+        first = replace(first, rows=before.rows, bytes=before.bytes, committed=before.committed, began=before.began)
     if (
         table.options.mode == LATE
         or table.at is None

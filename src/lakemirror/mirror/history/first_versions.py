@@ -31,18 +31,23 @@ from lakemirror.mirror.planner import Base
 _TIME = pa.timestamp("us", "UTC")
 
 
-def first_versions(view: View, current: Base, path: str, metadata: Mapping[str, Any]) -> list[Action]:
+def begins_at(view: View) -> int:
+    """When a history that is switched on later begins, in microseconds since the epoch."""
+    now = time.time_ns()
+    if view.pending.files:
+        now = min(now, view.pending.files[0].entry.modified - 1000)
+    return now // 1000
+
+
+def first_versions(view: View, current: Base, path: str, metadata: Mapping[str, Any], began: int) -> list[Action]:
     """Writes the first versions as data files. `path`, `metadata`: of the table of versions. Returns `add` actions."""
     assert current.snapshot is not None
     options, keys = view.files.metadata.options, view.files.metadata.key_columns
     source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
     target = replace(apply_target(target_of(path, metadata, keys)), version=0)
-    began = time.time_ns()
-    if view.pending.files:
-        began = min(began, view.pending.files[0].entry.modified - 1000)
     columns = from_delta(current.snapshot.metadata.value["schemaString"])
     names = spelled(options.sequence, columns)
-    adds = write_rows(_versions(source, target, list(current.snapshot.files.values()), names, began // 1000), target)
+    adds = write_rows(_versions(source, target, list(current.snapshot.files.values()), names, began), target)
     return [{"add": add} for add in adds]
 
 

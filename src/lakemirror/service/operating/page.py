@@ -138,7 +138,8 @@ def table_page(view: Mapping[str, Any]) -> str:
     if view["freshnessSeconds"]:
         facts.append(("Goal", f"applied within {duration_text(view['freshnessSeconds'])}"))
     for each in view.get("targets", ())[1:]:
-        what = f"{each['status']} {each['errorCode']}".strip()
+        since = f", since {_moment(each['since'])}" if "since" in each else ""
+        what = f"{each['status']} {each['errorCode']}".strip() + since
         facts.append((f"Table of {each['mode']}", _text(f"{each['name']}: file {each['position']}, {what}")))
     if view["engine"]:
         facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
