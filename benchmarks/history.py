@@ -5,7 +5,8 @@ twice in a pass), passes with 1,000 changes, warm, and the largest memory. `many
 committed. `many_all`: the mean with all that follows of it: merges of files, indexes and copies for the next applies.
 `--before`: so many passes with many changes come first, so that the history is long. `merge` is a peer: the current
 table by one MERGE, versions by two (the first ends open versions, the second inserts), on Delta Spark, whose session
-has started. `dlt` says what dlt's strategy `scd2` does with two rows on a Delta table.
+has started; `staged merge`: versions by one MERGE of a staged union, as in Delta's documentation. `dlt` says what
+dlt's strategy `scd2` does with two rows on a Delta table.
 
     load ─▶ [before] ─▶ a small one ─▶ many changes ─▶ small ones ─▶ rows of each table, the same in every mode
 """
@@ -40,7 +41,7 @@ MODES: dict[str, dict[str, Any]] = {
     "scd2": {"history": "scd2"},
     "scd2 with a sequence": {"history": "scd2", "sequence": "n"},
 }
-PEER, DLT = "merge", "dlt"
+PEERS, DLT = ("merge", "staged merge"), "dlt"
 _DLT = """
 import sys, dlt
 @dlt.resource(table_format="delta", write_disposition={"disposition": "merge", "strategy": "scd2"}, primary_key="id")
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=8, help="passes with many changes that count")
     parser.add_argument("--rounds", type=int, default=7, help="passes with 1,000 changes that count")
     parser.add_argument("--engine", default="local")
-    parser.add_argument("--only", nargs="+", choices=[*MODES, PEER, DLT], default=[*MODES, PEER, DLT])
+    parser.add_argument("--only", nargs="+", choices=[*MODES, *PEERS, DLT], default=[*MODES, *PEERS, DLT])
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -134,9 +135,9 @@ def _files(given: argparse.Namespace) -> tuple[list[Path], list[Path], list[Path
 
 
 def _measured(given: argparse.Namespace) -> dict[str, Any]:
-    process.hide_pandas() if given.child != PEER else None
+    process.hide_pandas() if given.child not in PEERS else None
     first, many, small = _files(given)
-    apply, follow, rows = (_peer if given.child == PEER else _lakemirror)(given)
+    apply, follow, rows = (_peer if given.child in PEERS else _lakemirror)(given)
     for file in first:
         _timed(apply, follow, file)
     meter = process.Meter()
@@ -209,7 +210,7 @@ def _count(table: Path) -> int:
 
 
 def _peer(given: argparse.Namespace) -> _Runs:
-    """The current table by one MERGE, versions by two: the pattern of handbooks, with deletion vectors."""
+    """The current table by one MERGE, versions by two or by one of a staged union, with deletion vectors."""
     from benchmarks.peers.delta import Expert
 
     peer = Expert(given.folder / "db")
@@ -231,7 +232,7 @@ def _peer(given: argparse.Namespace) -> _Runs:
             is_new[0] = False
             return load(file)
         spark.read.parquet(str(file)).createOrReplaceTempView("changes")
-        for statement in _statements(tables, names):
+        for statement in _statements(tables, names, staged=given.child == PEERS[1]):
             spark.sql(statement)
         return None
 
@@ -241,19 +242,29 @@ def _peer(given: argparse.Namespace) -> _Runs:
     return apply, lambda: None, rows
 
 
-def _statements(tables: dict[str, str], names: Sequence[str]) -> Iterator[str]:
+def _statements(tables: dict[str, str], names: Sequence[str], *, staged: bool) -> Iterator[str]:
     sets = ", ".join(f"t.{name} = s.{name}" for name in names)
     columns, values = ", ".join(names), ", ".join(f"s.{name}" for name in names)
     differs = " or ".join(f"not (t.{name} <=> s.{name})" for name in names if name not in ("id", "n"))
-    yield (
-        f"merge into {tables['t__history']} t using changes s on t.id = s.id and t.__END_AT is null "
-        f"when matched and ({MARKER} = {DELETE} or {differs}) then update set t.__END_AT = s.n"
-    )
-    yield (
-        f"merge into {tables['t__history']} t using (select * from changes where {MARKER} != {DELETE}) s "
-        f"on t.id = s.id and t.__END_AT is null "
-        f"when not matched then insert ({columns}, __START_AT, __END_AT) values ({values}, s.n, null)"
-    )
+    ends, lives = f"({MARKER} = {DELETE} or {differs})", f"{MARKER} != {DELETE}"
+    insert = f"insert ({columns}, __START_AT, __END_AT) values ({values}, s.n, null)"
+    if staged:
+        open_ones = f"changes s join {tables['t__history']} t on t.id = s.id and t.__END_AT is null"
+        yield (
+            f"merge into {tables['t__history']} t using (select id as key, * from changes "
+            f"union all select null as key, s.* from {open_ones} where {lives} and ({differs})) s "
+            f"on t.id = s.key and t.__END_AT is null when matched and {ends} then update set t.__END_AT = s.n "
+            f"when not matched and {lives} then {insert}"
+        )
+    else:
+        yield (
+            f"merge into {tables['t__history']} t using changes s on t.id = s.id and t.__END_AT is null "
+            f"when matched and {ends} then update set t.__END_AT = s.n"
+        )
+        yield (
+            f"merge into {tables['t__history']} t using (select * from changes where {lives}) s "
+            f"on t.id = s.id and t.__END_AT is null when not matched then {insert}"
+        )
     yield (
         f"merge into {tables['t']} t using changes s on t.id = s.id "
         f"when matched and {MARKER} = {DELETE} then delete when matched then update set {sets} "
