@@ -33,8 +33,6 @@ from lakemirror.keys.spill import Spill
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.own_files import SPILLED, work_folder
 
-_FEW = 16 * 1024  # changes that one thread folds as fast as two
-
 
 def ordered_effect(
     pipeline: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
@@ -72,24 +70,20 @@ def _effects(
     held = [table.select(list(target.key_columns)) for table in (old, remembered) if table is not None]
     needs = need_rows(ordering, changes, pa.concat_tables(held))
     far = sorted(set(files) - set(near))
-
-    def of_read_rows() -> FoldedKeys:
+    if needs.rows.any():
         its = changes.filter(pa.array(needs.rows))
         values: dict[int, tuple[np.ndarray, pa.Table]] = {}
-        names = tuple(json.loads(value_columns(target))) if with_values and ordering.is_soft else shared.names
-        found = _found(pipeline, work, shared._replace(names=names), its, far, values)
-        return fold_ordered(target, ordering, its, pa.concat_tables([old, found]), remembered)._replace(values=values)
-
-    def of_others() -> FoldedKeys:
+        if with_values and ordering.is_soft:
+            shared = shared._replace(names=tuple(json.loads(value_columns(target))))
+        old = pa.concat_tables([old, _found(pipeline, work, shared, its, far, values)])
+        yield fold_ordered(target, ordering, its, old, remembered)._replace(values=values)
+    if not needs.rows.all():
         folded, deletes = plain_changes(changes, needs)
         rows = _rows_of(pipeline, work, deletes, far)
         if not target.vectors:
             touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
             rows = {number: file.deleted for number, file in only_live(touched, target).items()}
-        return deleting(folded, rows)
-
-    acts = [*([of_read_rows] if needs.rows.any() else []), *([] if needs.rows.all() else [of_others])]
-    yield from (pipeline.each if changes.num_rows > _FEW else map)(lambda act: act(), acts)
+        yield deleting(folded, rows)
 
 
 def _remembered(pipeline: UnitCarrier, shared: Shared, ordering: Ordering, changes: pa.Table) -> pa.Table | None:
