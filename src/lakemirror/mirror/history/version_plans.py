@@ -22,8 +22,9 @@ from lakemirror.mirror.next_batch import Batch
 TRACK_PROPERTY = "lakemirror.track"
 SEQUENCE_PROPERTY = "lakemirror.sequence"
 SINCE_PROPERTY = "lakemirror.since"
-BEGAN_PROPERTY = "lakemirror.began"
 """With a sequence: where the versions of an earlier table folder end, and those of the present one begin."""
+BEGAN_PROPERTY = "lakemirror.began"
+"""When a history table began that began later than its mirrored table."""
 
 
 def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tuple[Column, ...]:
