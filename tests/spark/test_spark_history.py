@@ -20,6 +20,7 @@ from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.engines.spark.jobs import Jobs
+from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.mirror import table_state
 
 if TYPE_CHECKING:
@@ -103,6 +104,29 @@ def test_options_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
     assert table_rows(local, "t") == table_rows(other, "t")
     versions = table_rows(local, "t__history")
     assert versions == table_rows(other, "t__history") and sum(versions.values()) > 500
+
+
+def test_a_table_of_changes_is_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """Each change once, also updates and deletes, without the change feed, and while files are merged."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "changes"})
+    seen: dict[int, list[tuple[int, str]]] = {}
+    frame = spark.readStream.format("delta")
+
+    def keep(rows: Any, batch: int) -> None:
+        seen[batch] = [tuple(row) for row in rows.select("id", "__operation").collect()]
+
+    expected = Counter[tuple[int, str]]()
+    for number, (marker, name) in enumerate([(4, "upsert"), (1, "update"), (2, "delete")] * 3, start=1):
+        put(tmp_path, "t", number, marked([marker], id=[7]))
+        expected[7, name] += 1
+        assert not MirroredDatabase(tmp_path).sync().failed
+        if number == 6:
+            assert merge_when_idle(str(tmp_path / "Tables/t__changes"), all_vectors=True)
+        if number % 3 == 0:
+            query = frame.load(str(tmp_path / "Tables/t__changes")).writeStream.foreachBatch(keep)
+            query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+            query.start().awaitTermination()
+            assert Counter(row for rows in seen.values() for row in rows) == expected
 
 
 @pytest.mark.parametrize("first", ["local", pytest.param("spark", marks=pytest.mark.full)])
