@@ -27,7 +27,7 @@ from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
-from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY
+from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
@@ -87,6 +87,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
         declared = view.files.metadata
         if table.is_of_earlier and declared.options.sequence and end_open(view, base, rules.durability):
             return
+        metadata = {**metadata, "configuration": {**metadata["configuration"], OFF_PROPERTY: "true"}}
         try:
             rows = open_versions_as(base, metadata, declared.key_columns, changed_moment(view, table), current)
         except RowsBehind:
