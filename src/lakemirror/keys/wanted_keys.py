@@ -77,7 +77,7 @@ class WantedColumn:
         values = numbers_of(self.values.drop_null())
         if self._is_wanted is None:
             return np.sort(values)
-        found: np.ndarray = (np.flatnonzero(self._is_wanted) + int(values.min())).astype(values.dtype)
+        found: np.ndarray = np.flatnonzero(self._is_wanted).astype(values.dtype) + values.min()
         return found
 
     @cached_property
