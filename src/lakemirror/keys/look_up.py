@@ -359,8 +359,7 @@ def matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:
         (column,) = wanted.columns.values()
         if isinstance(kept, Runs):
             return kept.places(column.numbers)
-        found = _searched(kept, column)
-        if found is not None:
+        if (found := _searched(kept, column)) is not None:
             return found
     assert isinstance(kept, pa.Table)
     return is_among(comparable(kept), wanted.values)
