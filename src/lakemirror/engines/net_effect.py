@@ -136,7 +136,8 @@ def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
         ignored, late = ignored + folded.ignored, late + folded.late
     touched = {}
     for number in sorted(of_file):
-        deleted, updated = (np.sort(np.concatenate(rows)) for rows in zip(*of_file[number], strict=True))
+        both = zip(*of_file[number], strict=True)
+        deleted, updated = (np.sort(np.concatenate(rows), kind="stable") for rows in both)  # ascending runs
         touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
     return NetEffect(
         flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None,

@@ -71,7 +71,9 @@ def plain_changes(changes: pa.Table, needs: Needs) -> tuple[FoldedKeys, pa.Table
     drops = ~needs.rows & ((place < needs.last) | (needs.marker == DELETE))
     deletes = np.flatnonzero(~needs.rows & (place == needs.last))
     dropped = np.asarray(changes[ROW].combine_chunks())[drops]
-    return FoldedKeys(np.sort(dropped), dropped[:0], []), changes.select(names).take(whole_numbers(deletes))
+    return FoldedKeys(np.sort(dropped, kind="stable"), dropped[:0], []), changes.select(names).take(
+        whole_numbers(deletes)
+    )
 
 
 def deleting(folded: FoldedKeys, rows: Mapping[int, np.ndarray]) -> FoldedKeys:

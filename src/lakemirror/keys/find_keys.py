@@ -65,7 +65,7 @@ def find_keys(
     parts: dict[int, list[np.ndarray]] = {}
     for number, got in search(files, target, wanted) if files else ():
         parts.setdefault(number, []).append(got)
-    rows |= {number: np.sort(np.concatenate(got)) for number, got in parts.items()}
+    rows |= {number: np.sort(np.concatenate(got), kind="stable") for number, got in parts.items()}  # runs, mostly one
     if index is not None and target.reads_old_rows:
         index.rows.open([candidates[number] for number in rows], target)
     return rows

@@ -73,17 +73,22 @@ class WantedColumn:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """The values without NULL, ascending. Only if `is_number`."""
-        return np.sort(numbers_of(self.values.drop_null()))
+        """The values without NULL, ascending; dense ones without repetitions. Only if `is_number`."""
+        values = numbers_of(self.values.drop_null())
+        if self._is_wanted is None:
+            return np.sort(values)
+        found: np.ndarray = np.flatnonzero(self._is_wanted).astype(values.dtype) + values.min()
+        return found
 
     @cached_property
     def _is_wanted(self) -> np.ndarray | None:
         """For each number from the lowest wanted one on, whether it is wanted; None if they are not dense."""
-        numbers = self.numbers
-        if not len(numbers) or not are_dense(int(numbers[-1]) - int(numbers[0]), len(numbers)):
+        values = numbers_of(self.values.drop_null())
+        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        if not len(values) or not are_dense(high - low, len(values)):
             return None
-        found = np.zeros(int(numbers[-1]) - int(numbers[0]) + 1, bool)
-        found[np.subtract(numbers, numbers[0], dtype=np.int64)] = True
+        found = np.zeros(high - low + 1, bool)
+        found[np.subtract(values, values.dtype.type(low), dtype=np.int64)] = True
         return found
 
     def places_of(self, values: np.ndarray) -> np.ndarray | None:

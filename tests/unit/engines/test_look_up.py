@@ -25,7 +25,7 @@ from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import look_up as kept_keys
 from lakemirror.keys import look_up as key_lookup
 from lakemirror.keys.look_up import Cache, find, may_hold, read_footer, row_groups
-from lakemirror.keys.wanted_keys import WantedKeys
+from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys
 from lakemirror.landing_zone.column_types import table_type
 
 NAN = float("nan")
@@ -256,3 +256,11 @@ def test_numbers_that_do_not_rise_are_found_also_at_the_ends_of_their_type(tmp_p
     pq.write_table(pa.table({"k0": rows}), tmp_path / "a.parquet")
     found = positions(str(tmp_path), adds("a.parquet"), pa.table({"K0": wanted}))
     assert found["a.parquet"].to_pylist() == [place for place, row in enumerate(rows) if row in wanted]
+
+
+@pytest.mark.parametrize(
+    ("type_", "lowest"), [(pa.int8(), -128), (pa.int64(), -(1 << 63)), (pa.uint8(), 155), (pa.uint64(), 1 << 63)]
+)
+def test_dense_numbers_rise_once_each_also_at_the_ends_of_their_type(type_: pa.DataType, lowest: int) -> None:
+    column = WantedColumn(pa.chunked_array([pa.array([lowest + each for each in (3, 100, 0, 3, 1)] * 20, type_)]))
+    assert column.numbers.tolist() == [lowest + each for each in (0, 1, 3, 100)]
