@@ -32,6 +32,7 @@ from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.look_up import LATELY_READ, row_groups, version_of
 from lakemirror.keys.row_file import RowFile, can_hold
 from lakemirror.keys.write_row_file import write_row_file
+from lakemirror.keys.written_rows import is_in_memory, written_rows
 from lakemirror.landing_zone.reserved_columns import END_AT
 from lakemirror.storage.own_files import work_folder
 
@@ -57,7 +58,8 @@ class RowCopies:
     def open(self, adds: Sequence[Action], target: Target) -> None:
         """Opens the copies of these data files for `copied_rows`; requests those that are missing."""
         for add in adds:
-            if (record_count(add) or 0) >= FEWEST_ROWS and not _is_closed(add, target):
+            is_large = (record_count(add) or 0) >= FEWEST_ROWS
+            if is_large and not _is_closed(add, target) and not is_in_memory(add, target):
                 self._open(add, target)
 
     def build(self, add: Action, target: Target) -> bool:
@@ -151,7 +153,11 @@ def rows_at_once(parquet: Any, group: RowGroup, columns: Sequence[TargetColumn],
 
 
 def copied_rows(add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]) -> pa.Table | None:
-    """The rows of a data file with these numbers (ascending), in these columns, from its copy; None without one."""
+    """The rows of a data file with these numbers (ascending), in these columns, from its copy or from memory; None
+    without one."""
+    written = written_rows(add, target, numbers, columns)
+    if written is not None:
+        return written
     name = _name_of(add, target)
     file = LATELY_READ.get(name)
     if not isinstance(file, RowFile) or not file.has(columns):

@@ -36,6 +36,7 @@ from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_index import forget_replaced
 from lakemirror.keys.look_up import LATELY_READ
+from lakemirror.keys.written_rows import LATELY_WRITTEN
 from lakemirror.landing_zone.table_options import LATE, SCD2, SOFT
 from lakemirror.maintenance import policy
 from lakemirror.mirror.history.row_options import DELETES_PROPERTY, options_kept
@@ -163,7 +164,8 @@ def _merge(
         snapshot = read_snapshot(table, listed=known())
         if snapshot is None or unsupported_reason(snapshot, nested=True) is not None:
             return 0
-        LATELY_READ.keep_only(table, {place_of(table, add["path"]) for add in snapshot.files.values()})
+        for cache in (LATELY_READ, LATELY_WRITTEN):
+            cache.keep_only(table, {place_of(table, add["path"]) for add in snapshot.files.values()})
         files = _chosen(choose, snapshot, snapshot.files.values())
         if not files:
             return 0
