@@ -42,6 +42,7 @@ from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import key_bucket, whole_numbers
+from lakemirror.keys.written_rows import keep_written
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
@@ -79,11 +80,14 @@ def write_versions(
     if held is not None:
         changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
         its = changed_versions(*_table(work), changes, look_by(engine, shared))
-        parts = [*slices(its.rows.open), *slices(its.rows.closed)]
+        open_ones = slices(its.rows.open)
+        parts = [*open_ones, *slices(its.rows.closed)]
         adds: list[Action] = []
-        for actions in engine.carry("write versions", unit_kernels.write_held, shared, parts):
+        for number, actions in enumerate(engine.carry("write versions", unit_kernels.write_held, shared, parts)):
             written += actions
             adds += actions
+            if number < len(open_ones) and len(actions) == 1 and engine.index is not None:
+                keep_written(actions[0], work.target, parts[number])
         feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
         written += feed
         done = [Written(adds, feed, its.deleted, its.beyond)]

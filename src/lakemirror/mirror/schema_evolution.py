@@ -197,17 +197,18 @@ def check_sequence(
     held = {column.name.lower() for column in file_columns}
     types = {column.name.lower(): column.type for column in columns}
     for name in sequence:
-        kind = types.get(name.lower())
+        kind, hint = types.get(name.lower()), None
         if name.lower() not in held:
             message = f"{file}: column {name!r} is the sequence of this table, and the file lacks it"
         elif kind is None:
             message = f"{file}, row 1: column {name!r} is NULL, and it is the sequence of this table"
-            raise TableError("sequence-null", message, file=file, column=name)
+            raise TableError("sequence-null", message, file=file, row=1, column=name)
         elif kind not in _ORDERED and not kind.startswith("decimal"):
             message = f"{file}: column {name!r} is {kind}; a sequence is of numbers, dates, timestamps or strings"
+            hint = "Name another column as `sequence` in _metadata.json, or publish the column in one of these types."
         else:
             continue
-        raise TableError("sequence-missing", message, file=file, column=name)
+        raise TableError("sequence-missing", message, file=file, column=name, hint=hint)
 
 
 KEYS_PROPERTY = "lakemirror.keyColumns"

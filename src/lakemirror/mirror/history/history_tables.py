@@ -38,6 +38,7 @@ from lakemirror.mirror.position import (
 from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
+from lakemirror.status.status import format_time
 from lakemirror.storage import Entry, Storage
 
 
@@ -201,6 +202,8 @@ def until_another(
         for file in pending.files:
             if table.holds(file) and not _is_same(file, manifest):
                 message = f"{table.target} has applied another file under this name, which the mirrored table lacks"
+                if manifest.last_file is not None and file.below == manifest.file:
+                    message += f": {_told(manifest.last_file)}; this one has {_told(file.entry)}"
                 return pending.until(_rejected(table, message, file.entry.path))
         if _lacks_files(files, applied, table, manifest):
             path = f"{files.folder.name.folder}/{manifest.file}"
@@ -213,8 +216,8 @@ def until_another(
 
 
 def _is_same(file: ChangeFile, manifest: Manifest) -> bool:
-    if file.below == manifest.file:
-        return file.entry.etag == Entry("", manifest.size, manifest.modified, manifest.tag).etag
+    if manifest.last_file is not None and file.below == manifest.file:
+        return file.entry.etag == manifest.last_file.etag
     return not manifest.earlier or file_mark(file.below, file.entry.etag) in manifest.earlier
 
 
@@ -226,9 +229,14 @@ def _lacks_files(files: TableFiles, applied: AppliedFiles, table: HistoryTable, 
     return there < table.applied.count - applied.count
 
 
+def _told(entry: Entry) -> str:
+    """Size and time of a file; the time as `touch -d` takes it."""
+    return f"{entry.size} bytes of {format_time(entry.modified // 10**9)[:19]}.{entry.modified % 10**9:09}Z"
+
+
 def _rejected(table: HistoryTable, message: str, path: str) -> Rejected:
-    hint = f"Put the earlier file back, with its time (cp -p). Or: {AWAY}" if table.options.mode == LATE else None
-    return Rejected("file-replaced", message, path, hint=hint)
+    hint = f"Put the earlier file back, or its time (touch -d) if the content is the same. Or: {AWAY}"
+    return Rejected("file-replaced", message, path, hint=hint if table.options.mode == LATE else None)
 
 
 def alike(files: Sequence[ChangeFile], tables: Sequence[HistoryTable]) -> list[ChangeFile]:
