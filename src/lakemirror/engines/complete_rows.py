@@ -25,10 +25,10 @@ from lakemirror.keys.key_values import whole_numbers
 
 
 def rows_to_complete(
-    engine: UnitCarrier, shared: Shared, partial: PartialRows | None, touched: Mapping[int, TouchedFile]
+    engine: UnitCarrier, shared: Shared, partial: PartialRows, touched: Mapping[int, TouchedFile]
 ) -> pa.Table | None:
     """The rows of the table that have the keys of `partial.firsts`, as of `with_keys`; None for none."""
-    if partial is None or not partial.firsts.num_rows or not touched:
+    if not partial.firsts.num_rows or not touched:
         return None
     found = []
     units = data_units(list(touched.values()), engine.parallelism)

@@ -276,7 +276,7 @@ class Pipeline(ABC):
             assert effect is not None
             return effect
         touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)}
-        found = rows_to_complete(self, shared, folded.partial, touched)
+        found = rows_to_complete(self, shared, folded.partial, touched) if folded.partial is not None else None
         if touched and target.feed:
             touched = self._with_updates(shared, folded, touched)
         elif touched and not target.vectors:
