@@ -76,7 +76,7 @@ def test_one_file_has_all_rows(tmp_path: Path, added: list[tuple[int, int]]) -> 
     assert added == [(3, 1)], new
 
 
-def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_file_of_a_failure_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft"})
     put(tmp_path, "t", 1, {"id": [1], "v": ["a"]})
     assert sync(tmp_path) is None
