@@ -134,8 +134,8 @@ CODES: dict[str, Kind] = {
         False,
         3,
         409,
-        "Put the earlier file back, with its time (cp -p). Or run `lakemirror history drop DB TABLE`: the history "
-        "begins again with the rows that the table has.",
+        "Put the earlier file back, with its time (cp -p), or its time alone (touch -d) if the content is the same. Or "
+        "run `lakemirror history drop DB TABLE`: the history begins again with the rows that the table has.",
     ),
     "history-has-no-place": Kind(
         False, 3, 409, "Publish the file's rows again as a new change file, and delete it from _QuarantinedFiles."

@@ -19,8 +19,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone import pending
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.dropped_tables import MISSING, NOTE, DroppedTables, Look, note_of, read_note
+from lakemirror.mirror.observe import TableObserver
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.step import Replicator
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -204,13 +204,13 @@ def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypat
     declare(tmp_path, "text", [], fileFormat="CSV")
     (folder(tmp_path, "text") / f"{1:020}.csv").write_text("id\r\n1\r\n")
     looks: list[str] = []
-    observe = Replicator.observe
+    observe = TableObserver.observe
 
-    def counted(self: Replicator, *given: Any, **more: Any) -> Any:
+    def counted(self: TableObserver, *given: Any, **more: Any) -> Any:
         looks.append(str(self.name))
         return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "observe", counted)
+    monkeypatch.setattr(TableObserver, "observe", counted)
     assert sync(tmp_path, drop_after=0).dropped == []
     assert looks == ["text", "text"], "it looked twice"
     status = MirroredDatabase(tmp_path).status()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import time as time_
 from collections import Counter
@@ -308,6 +310,22 @@ def test_a_file_is_replaced_between_two_commits(
             assert held_versions(each, "t__history") == expected_versions(each, "t", ["id"], {"history": modes})
     else:
         assert table_rows(again, "t") == {(1, "X"): 1, (2, "b"): 1} | ({(5, "Y"): 1} if rows == "other" else {})
+
+
+def test_a_file_is_written_again_between_two_commits(tmp_path: Path) -> None:
+    """The message has the time with which the same content is applied."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    path = put_at(tmp_path, "t", 1, {"id": [1], "v": ["a"]})
+    size = path.stat().st_size
+    killed(tmp_path, "history.after-commit")
+    path.write_bytes(path.read_bytes())
+    failed = MirroredDatabase(tmp_path).sync().failed["t"]
+    times = re.findall(rf": {size} bytes of (\S+); this one has {size} bytes of (\S+)$", failed.message)
+    assert failed.code == "file-replaced" and len(times) == 1 and "touch -d" in failed.hint
+    subprocess.run(["touch", "-d", times[0][0], path], check=True)
+    assert not MirroredDatabase(tmp_path).sync().failed
+    assert table_rows(tmp_path, "t") == {(1, "a"): 1}
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": "scd2"})
 
 
 def test_a_file_is_deleted_between_two_commits(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from lakemirror.keys.index_folder import MOST_REMEMBERED
 
 log = logging.getLogger("lakemirror")
 
-_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
+AFTER_FAILURE = 600.0
+"""Seconds without a new attempt after there was no room for an index or a copy."""
+
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
 
@@ -55,7 +57,7 @@ class Builder:
 
     def rest(self) -> None:
         """Nothing is built for a while: there was no room."""
-        self._not_before = time.monotonic() + _AFTER_FAILURE
+        self._not_before = time.monotonic() + AFTER_FAILURE
 
     def wait(self, most: float = math.inf, is_over: Callable[[], bool] = lambda: False) -> None:
         """Waits until every requested index is built or given up; at most so many seconds, or until `is_over`."""

@@ -25,7 +25,7 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of, stored_names
 from lakemirror.engines.kernels.decode import longest
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.index_builder import Builder
+from lakemirror.keys.index_builder import AFTER_FAILURE, Builder
 from lakemirror.keys.index_folder import BUILDING, USED_LATELY, IndexFolder, data_file_identity, is_index, remove_index
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
@@ -44,7 +44,6 @@ FEWEST_ROWS = 64 * 1024
 _WIDEST = 512  # bytes of a row, decoded, on average: pages have few of those that are wider
 _WIDTH = 16  # bytes of a number, or of where a text begins
 _BYTES_AT_ONCE = 32 << 20  # of rows, decoded
-_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for a copy
 ROWS_AT_ONCE = 64 * 1024
 
 
@@ -113,13 +112,17 @@ class RowCopies:
         except OSError as error:
             log.info("a copy of rows is not used: %s", error)
 
+    def are_read(self, add: Action, target: Target) -> bool:
+        """True if rows of a data file have a copy, or are in memory."""
+        return is_in_memory(add, target) or self.path(add, target).exists()
+
     def path(self, add: Action, target: Target) -> Path:
         """The path of the copy of a data file."""
         return self._folder.copy(place_of(target.path, add["path"]), target)
 
     def _has_room(self, size: int) -> bool:
         has_room = self._folder.make_room(size, of_rows=True)
-        self._not_before = self._not_before if has_room else time.monotonic() + _AFTER_FAILURE
+        self._not_before = self._not_before if has_room else time.monotonic() + AFTER_FAILURE
         return has_room
 
     def _parts(self, parquet: Any, add: Action, target: Target) -> Iterator[pa.Table]:

@@ -176,10 +176,10 @@ def reported(
 
 
 def from_error(error: LakemirrorError, table: str = "") -> Finding:
-    """The finding that says what would stop the table."""
-    return Finding(
-        error.code, "error", error.message, error.hint, error.table or table, error.file or "", error.row, error.column
-    )
+    """The finding that says what would stop the table. Its message does not begin with the file."""
+    file, row = error.file or "", error.row
+    message = error.message.removeprefix(f"{file}: ").removeprefix(f"{file}, row {row}: ")
+    return Finding(error.code, "error", message, error.hint, error.table or table, file, row, error.column)
 
 
 def from_warning(warned: Warned, table: str = "") -> Finding:

@@ -48,32 +48,16 @@ class Marker:
         return json.dumps(content).encode() + b"\n"
 
 
-class LastFile(NamedTuple):
-    """The last applied file as the table's manifest describes it; `modified` in nanoseconds.
-
-    `tag`: its ETag in a store, which counts instead of the time; empty for a local file.
-    """
-
-    name: str
-    size: int
-    modified: int
-    tag: str = ""
-
-    def is_same(self, entry: Entry) -> bool:
-        if (entry.name, entry.size) != (self.name.rpartition("/")[2], self.size):
-            return False
-        return entry.tag == self.tag if entry.tag and self.tag else entry.modified == self.modified
-
-
 class AppliedSoFar(NamedTuple):
-    """What the table's own position records. `last` is None where its manifest is not known any more.
+    """What the table's own position records. `last`: the last applied file; None where the manifest is not known any
+    more.
 
     `files` tells more than `number` where the folder is not one sequence.
     """
 
     identity: str
     number: int
-    last: LastFile | None = None
+    last: Entry | None = None
     files: AppliedFiles | None = None
 
 
@@ -185,6 +169,13 @@ def parse_marker(content: bytes) -> Marker | None:
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
+def _is_same(last: Entry, entry: Entry) -> bool:
+    """Whether a file is the last applied one. In a store its ETag counts instead of its time."""
+    if (entry.name, entry.size) != (last.name, last.size):
+        return False
+    return entry.tag == last.tag if entry.tag and last.tag else entry.modified == last.modified
+
+
 def _is_recreated(files: TableFiles, so_far: AppliedSoFar) -> bool:
     """Whether a folder without marker was made again, told by its files.
 
@@ -196,7 +187,7 @@ def _is_recreated(files: TableFiles, so_far: AppliedSoFar) -> bool:
     if any(min(numbered) > 1 for numbered in sequences.values()):
         return False
     if so_far.last is not None:
-        return not any(so_far.last.is_same(entry) for entry in files.folder.files)
+        return not any(_is_same(so_far.last, entry) for entry in files.folder.files)
     if applied.paths is not None:
         # taken for the same folder, files under applied paths wait for a person; the other mistake would lose rows
         return not any(applied.holds(file) for file in files.changes)

@@ -119,6 +119,8 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     for option, needs in (("sequence", bool(sequence)), ("history", any(each.mode == SCD2 for each in history))):
         if needs and not key_columns:
             raise members.refused(option, "needs keyColumns: without keys no two rows are one")
+    if sequence and {name.lower() for name in sequence} <= {name.lower() for name in key_columns}:
+        raise members.refused("sequence", f"names keyColumns alone: {shown(sequence)} orders no changes of one key")
     if deletes != HARD and not key_columns:
         raise members.refused("deletes", f"{shown(deletes)} needs keyColumns")
     return TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)

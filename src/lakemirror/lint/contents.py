@@ -159,7 +159,7 @@ def _check_columns(
         if column.note:
             yield found("value-converted", f"column {column.name}: {column.note}")
         if error := seen.take(column, path, expected.rules):
-            yield found(error.code, error.message.removeprefix(f"{path}: "))
+            yield from_error(error, expected.table)
         elif column.table_type == "timestamp_ntz" and (said := seen.zone_found(column.name, "")):
             yield found("value-converted", f"column {column.name}: {said}")
 

@@ -20,7 +20,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, ignored
-from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
+from lakemirror.landing_zone.identity import AppliedSoFar, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
@@ -40,12 +40,12 @@ from lakemirror.mirror.position import (
     from_note,
     parse_detection,
 )
-from lakemirror.mirror.schema_evolution import check_key_columns
+from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around, move_here
 from lakemirror.settings.settings import Settings
 from lakemirror.status.status import format_time
-from lakemirror.storage import Entry, Storage
+from lakemirror.storage import Storage
 from lakemirror.storage.durable import POWER
 
 
@@ -251,8 +251,7 @@ class TableObserver:
         view = replace(view, detection=before, applied=self._applied(view, before, view.at))
         so_far = None
         if view.table is not None and view.at is not None:
-            manifest = view.table.manifest
-            last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
+            last = view.table.manifest.last_file if view.table.manifest else None
             so_far = AppliedSoFar(view.at.identity, view.at.number, last, view.applied)
         if view.files.metadata.options.targets and view.files.folder.marker is None:
             so_far = self._by_history(view, so_far)
@@ -273,11 +272,10 @@ class TableObserver:
         found = self.history.newest(view.files.metadata)
         if found is None or found[0].position is None or found[0].manifest is None:
             return so_far
-        (log, applied), at, manifest = found, found[0].position, found[0].manifest
+        (log, applied), at = found, found[0].position
         if view.table is not None and log.applied_at <= view.table.applied_at:
             return so_far
-        last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag)
-        return AppliedSoFar(at.identity, at.number, last if manifest.file else None, applied)
+        return AppliedSoFar(at.identity, at.number, found[0].manifest.last_file, applied)
 
     def _checked(self, view: View) -> View:
         """The view with a warning for what other writers changed. TableError where nothing can be applied on top."""
@@ -290,7 +288,7 @@ class TableObserver:
                 f"{self.target}: {view.table.foreign.restored} took rows back; nothing is applied on top of them",
                 table=self.target,
             )
-        check_key_columns(view.table.missing_keys, self.target)
+        check_needed_columns(view.table.missing, self.target)
         return _warned(view, capped(view.table.foreign.warnings)) if view.table.foreign.changes else view
 
     def _with_detection(self, view: View) -> View:
@@ -352,14 +350,14 @@ class TableObserver:
         Empty where the folder was copied and the file has the same size: a copy has new times. The marker is written
         before the first apply, so in a copied folder it is newer than the last one.
         """
-        manifest, marker = view.manifest, view.files.folder.marker
-        if view.table is None or manifest is None:
+        last, marker = view.manifest.last_file if view.manifest else None, view.files.folder.marker
+        if view.table is None or last is None:
             return {}
         if marker is not None and 0 < view.table.applied_at < marker.modified / 1e9:
-            path = f"{view.files.folder.name.folder}/{manifest.file}"
-            if any(entry.path == path and entry.size == manifest.size for entry in view.files.folder.files):
+            path = f"{view.files.folder.name.folder}/{last.path}"
+            if any(entry.path == path and entry.size == last.size for entry in view.files.folder.files):
                 return {}
-        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag}
+        return {last.path: last.etag}
 
     def _quarantined(self, folder: TableFolder) -> list[Warned]:
         warnings = []

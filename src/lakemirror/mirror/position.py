@@ -37,6 +37,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata, Warned
 from lakemirror.landing_zone.zone import TableName
+from lakemirror.storage import Entry
 from lakemirror.storage.durable import make_folders, sync
 from lakemirror.storage.place import Place, files_below, place
 
@@ -143,6 +144,11 @@ class Manifest:  # 21 fields: the members of the JSON object in a commit
     times: tuple[int | None, ...] = ()
     built: bool = False
     began: float = 0.0
+
+    @property
+    def last_file(self) -> Entry | None:
+        """The last file, by its path below the table folder; None where no file is known."""
+        return Entry(self.file, self.size, self.modified, self.tag) if self.file else None
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}

@@ -319,7 +319,7 @@ class Scheduler:
                 self.engines.waits(name)
                 if not look.pending.behind:
                     begun = time.monotonic()
-                    if merged := replicator.tidy_up(done.version, self.engines.index_keys):
+                    if merged := replicator.merge_small(done.version, self.engines.index_keys):
                         self.tables.maintained("Compact", replicator.target, time.monotonic() - begun, merged)
         if look.error is not None:
             is_aside = replicator.quarantine(look, look.error)

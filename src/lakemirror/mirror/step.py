@@ -34,7 +34,7 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import marker_of
 from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import NO_OPTIONS
-from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
+from lakemirror.landing_zone.zone import MARKER, TableName
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
 from lakemirror.mirror.apply import Applied, commit, run
@@ -90,11 +90,7 @@ class Replicator:
         self._synced: Position | None = None  # of the last apply that this process made durable
         self._log = LogCache(self._path, storage.capabilities.looks_last)
         self._observer = TableObserver(storage, name, settings, self._log)
-
-    def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
-        """What there is to do; errors of this table alone are in the view. With `mark`, a folder without an identity
-        marker gets one. `now`: seconds since the epoch."""
-        return self._observer.observe(folder, now=now, mark=mark)
+        self.observe = self._observer.observe
 
     def step(
         self, view: View, engine: Callable[[str], Engine], preference: Preference | None = None
@@ -344,7 +340,7 @@ class Replicator:
             log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return aside is not None
 
-    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> int:
+    def merge_small(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> int:
         """Merges the table's small files if that is due after these commits; `version` is that of the last commit.
         Returns their number.
 
@@ -375,10 +371,10 @@ class Replicator:
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
         for target in self._observer.history_targets:
-            self._tidy_history(target, before, version)
+            self._merge_history(target, before, version)
         return merged
 
-    def _tidy_history(self, target: str, before: int, version: int) -> None:
+    def _merge_history(self, target: str, before: int, version: int) -> None:
         """The same for a history table, which has about as many commits as the mirrored table."""
         from lakemirror.maintenance.late_days import forget_old
 

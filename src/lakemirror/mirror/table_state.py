@@ -287,15 +287,18 @@ def remembered(last: TableStatus | None) -> TableState:
 def status_now(name: TableName, look: View, last: TableStatus | None, now: float) -> TableStatus:
     """The status of a table from a look at it and from the record of the last pass.
 
-    An error that only an apply can find is taken from the last pass, as long as its file is still there.
+    An error that only an apply can find is taken from the last pass, unless its change file is gone.
     """
     if look.error is None and look.pending.rejected is not None:
         look = look.failed(look.pending.rejected.error())
     shown = table_status(name, next_state(remembered(last), look, None, now=now, longest=0.0))
     if shown.error_code or last is None or not last.error_code or last.id != shown.id:
         return shown
-    still_there = any(file.path == last.error_file for file in look.files.folder.files)
-    if not (look.pending.count and still_there and last.position == look.position):
+    folder = look.files.folder
+    is_gone = last.error_file.startswith(f"{folder.name.folder}/") and all(
+        file.path != last.error_file for file in folder.files
+    )
+    if is_gone or not (look.pending.count or look.to_begin) or last.position != look.position:
         return shown
     kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes
     failed = last.status == FAILED or kind is None or not kind.retry
@@ -306,4 +309,5 @@ def status_now(name: TableName, look: View, last: TableStatus | None, now: float
         error_message=last.error_message,
         error_file=last.error_file,
         error_hint=last.error_hint,
+        history=last.history,
     )

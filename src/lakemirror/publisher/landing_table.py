@@ -16,7 +16,7 @@ from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
 from lakemirror.publisher.declaration import read_declaration
 from lakemirror.publisher.folders.table_folder import TableFolder
-from lakemirror.publisher.table_writer import Prepared, Published, TableForm, TableWriter
+from lakemirror.publisher.table_writer import Prepared, Published, TableForm, TableWriter, without
 
 if TYPE_CHECKING:
     from lakemirror.publisher.unchanged import Unchanged
@@ -93,7 +93,7 @@ class LandingTable(TableWriter):
         """Publishes that the rows with these keys are deleted.
 
         Only the key columns are used, those of the sequence if one is declared, and `__sourceTimestamp__`: when the
-        source made the change, if the rows say so.
+        source made the change, if the rows say so. Error: `sequence-missing`.
         """
         return self._change(rows, DELETE, number)
 
@@ -198,10 +198,18 @@ class LandingTable(TableWriter):
     def _marked(self, rows: Any, marker: int) -> pa.RecordBatchReader:
         if marker != INSERT:
             self.require_keys()
-        only = None
-        if marker == DELETE:
-            only = (*self.keys, *read_declaration(self.place).options.sequence, SOURCE_TIME)
-        reader = self.take(rows, only=only)
+        if marker != DELETE:
+            return change_writer.with_marker(self.take(rows), marker)
+        sequence = read_declaration(self.place).options.sequence
+        reader = self.take(rows, only=(*self.keys, *sequence, SOURCE_TIME))
+        if reader.schema.names and (absent := without(sequence, reader.schema.names)):
+            raise LakemirrorError(
+                "sequence-missing",
+                f"{self.name}: the deletes have no column {absent[0]}, which is in the sequence of this table",
+                table=str(self.name),
+                column=absent[0],
+                hint="Give each delete the columns of the sequence, with its place among the changes of its key.",
+            )
         return change_writer.with_marker(reader, marker)
 
     def _send(self, reader: pa.RecordBatchReader, number: int | None) -> Published | None:

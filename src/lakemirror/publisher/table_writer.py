@@ -296,12 +296,12 @@ class TableWriter:
             )
         conformed = self._fitted(self._types.conform(reader))
         before = self.types_before()
-        if lost := readers_lost(_without(conformed.schema.names, before)):  # by the name of a column, at its first file
+        if lost := readers_lost(without(conformed.schema.names, before)):  # by the name of a column, at its first file
             self.warn(lost)
-        untyped = _without(self.keys, conformed.schema.names) if reader.schema.names else []
+        untyped = without(self.keys, conformed.schema.names) if reader.schema.names else []
         if not untyped:
             return conformed
-        if not _without(untyped, reader.schema.names) and not sum(batch.num_rows for batch in conformed):
+        if not without(untyped, reader.schema.names) and not sum(batch.num_rows for batch in conformed):
             return conformed.schema.empty_table().to_reader()  # no row tells the type of a key column
         raise LakemirrorError(
             "key-column-absent",
@@ -314,7 +314,7 @@ class TableWriter:
 
     def require_types(self, schema: pa.Schema) -> None:
         """`input-invalid` where no row tells the type of a key column, or of any column: no table can be made of it."""
-        untyped = _without(self.keys, schema.names)
+        untyped = without(self.keys, schema.names)
         if untyped or not schema.names:
             raise LakemirrorError(
                 "input-invalid",
@@ -356,7 +356,7 @@ class TableWriter:
             raise
 
 
-def _without(names: Iterable[str], others: Iterable[str]) -> list[str]:
+def without(names: Iterable[str], others: Iterable[str]) -> list[str]:
     """The names that are not among the others, in any case."""
     lower = {name.lower() for name in others}
     return [name for name in names if name.lower() not in lower]

@@ -229,7 +229,7 @@ def test_a_table_of_versions_that_was_off_goes_on(tmp_path: Path) -> None:
 def test_another_sequence_is_refused(tmp_path: Path) -> None:
     begun(tmp_path)
     step(tmp_path, 1, (4, 1, "a"))
-    begun(tmp_path, sequence="id")
+    begun(tmp_path, sequence="v")
     change(tmp_path, 2, (4, 3, "c"))
     error = failure(tmp_path)
     assert error.code == "history-track-changed" and "sequence" in error.message

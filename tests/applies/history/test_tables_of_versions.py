@@ -113,6 +113,12 @@ def test_columns_that_are_not_tracked_change_in_place(tmp_path: Path) -> None:
     put_at(tmp_path, 4, 4, marked([1], id=[1], v=["a"], w=[4]))
     failed = MirroredDatabase(tmp_path).sync().failed["t"]
     assert failed.code == "history-track-changed" and "by v, and" in failed.message
+    (shown,) = MirroredDatabase(tmp_path).status().tables  # an error of an apply that has no file
+    assert (shown.status, shown.error_code, shown.error_message) == ("Failed", failed.code, failed.message)
+    assert [(each.name, each.status, each.error_code) for each in shown.history] == [("past", "Failed", failed.code)]
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["V"], "name": "past"}})
+    sync(tmp_path)
+    assert MirroredDatabase(tmp_path).status().tables[0].error_code == ""
 
 
 def test_open_and_closed_versions_are_in_files_of_their_own(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import (
     AppliedSoFar,
     Identity,
-    LastFile,
     Marker,
     decide,
     identify,
@@ -31,7 +30,7 @@ from lakemirror.storage import LocalStorage
 TABLE, OTHER, FRESH = "a" * 32, "b" * 32, "c" * 32
 METADATA = TableMetadata()
 THIRD = entry(3)
-APPLIED = AppliedSoFar(TABLE, 3, LastFile(THIRD.path, THIRD.size, THIRD.modified))
+APPLIED = AppliedSoFar(TABLE, 3, THIRD)
 UNKNOWN = AppliedSoFar(TABLE, 3, None)
 
 
@@ -232,7 +231,7 @@ def orders(storage: LocalStorage) -> TableFolder:
 
 def last(storage: LocalStorage, number: int) -> AppliedSoFar:
     found = next(e for e in orders(storage).files if e.name == file_name(number))
-    return AppliedSoFar(TABLE, number, LastFile(found.path, found.size, found.modified))
+    return AppliedSoFar(TABLE, number, found)
 
 
 def there(storage: LocalStorage) -> Marker | None:

@@ -49,6 +49,7 @@ def test_histories_by_mode_object_or_list() -> None:
         ({"sequence": ["a", "A"]}, 'names a column twice: ["a", "A"]'),
         ({"sequence": []}, "must name a column, or be a list of column names, not []"),
         ({"sequence": ["a", 3, [[1]]]}, 'not ["a", 3, a list]'),
+        ({"sequence": "ID"}, 'names keyColumns alone: ["ID"] orders no changes of one key'),
         ({"history": 5}, "lakemirror.history.mode must be a string, not 5"),
         ({"sequence": "__rowmarker__"}, 'sequence names "__rowmarker__", which is no column of the source'),
         ({"history": {"mode": "scd2", "track": ["a", "__START_AT"]}}, 'history.track names "__START_AT"'),

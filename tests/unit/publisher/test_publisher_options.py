@@ -110,6 +110,9 @@ def test_a_delete_carries_the_sequence(orders: LandingTable) -> None:
     published = orders.delete([{"id": 1, "v": "x", "day": 2, "n": 3}])
     assert published is not None
     assert pq.read_table(published.path).column_names == ["id", "day", "n", "__rowMarker__"]
+    with pytest.raises(LakemirrorError, match="column n, which is in the sequence") as error:
+        orders.delete([{"id": 1, "DAY": 2}])
+    assert error.value.code == "sequence-missing" and orders.delete([]) is None
 
 
 def test_a_delete_carries_the_time_of_the_source(orders: LandingTable) -> None:

@@ -84,7 +84,11 @@ def breaks(
 )
 @pytest.mark.parametrize(
     ("part", "method"),
-    [(TableObserver, "_with_table"), *((Replicator, each) for each in ("observe", "step", "quarantine", "tidy_up"))],
+    [
+        (TableObserver, "_with_table"),
+        (TableObserver, "observe"),
+        *((Replicator, each) for each in ("step", "quarantine", "merge_small")),
+    ],
 )
 def test_a_failure_in_any_step_is_the_error_of_its_table(
     scheduler: Scheduler,

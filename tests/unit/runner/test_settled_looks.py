@@ -17,8 +17,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import table_states
 from lakemirror.mirror.dropped_tables import NOTE
+from lakemirror.mirror.observe import TableObserver
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.step import Replicator
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -41,13 +41,13 @@ class Opening(LocalStorage):
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each table was looked into."""
     counted: Counter[str] = Counter()
-    observe = Replicator.observe
+    observe = TableObserver._with_table
 
-    def counting(self: Replicator, *given: Any, **more: Any) -> Any:
+    def counting(self: TableObserver, *given: Any, **more: Any) -> Any:
         counted[str(self.name)] += 1
         return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "observe", counting)
+    monkeypatch.setattr(TableObserver, "_with_table", counting)
     return counted
 
 
@@ -127,7 +127,7 @@ def test_a_table_with_an_error_is_looked_into(
 ) -> None:
     name = TableName("", "b")
     with monkeypatch.context() as patch:
-        patch.setattr(Replicator, "observe", lambda *_, **__: 1 / 0)
+        patch.setattr(TableObserver, "_with_table", lambda *_, **__: 1 / 0)
         put(tmp_path, "b", 2, {"id": [2]})
         scheduler.tick()
         assert scheduler.wait(30)

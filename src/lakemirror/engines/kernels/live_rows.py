@@ -17,6 +17,7 @@ from lakemirror.engines.kernels.given_rows import Given, are_many, given_rows, k
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
 from lakemirror.keys.row_copies import ROWS_AT_ONCE, copied_rows
+from lakemirror.keys.written_rows import written_rows
 
 
 def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
@@ -80,6 +81,10 @@ def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
 
 def _rows(add: Action, target: Target) -> Iterator[tuple[int, pa.Table]]:
     """All rows in parts, each with the number of its first row."""
+    written = written_rows(add, target, None, target.columns)
+    if written is not None:
+        yield 0, written
+        return
     with opened(DataFile.of(add, target)) as parquet:
         for group in row_groups(add, target, None, parquet.metadata):
             begin = group.first_row

@@ -35,8 +35,10 @@ from lakemirror.mirror.position import (
     from_note,
     parse_detection,
 )
+from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
+from lakemirror.status.status import format_time
 from lakemirror.storage import Entry, Storage
 
 
@@ -109,7 +111,7 @@ class HistoryObserver:
         before resyncs, whose files a history table has.
 
         TableError, with the table's name: `metadata-invalid`, `table-name-ambiguous`, `target-foreign`,
-        `table-restored`.
+        `table-restored`, `key-columns-missing-in-table`.
         """
         named = named_tables(self._name, self._target, metadata)
         return tuple(self._looked(table, metadata, (identity, *earlier)) for table in named)
@@ -200,6 +202,8 @@ def until_another(
         for file in pending.files:
             if table.holds(file) and not _is_same(file, manifest):
                 message = f"{table.target} has applied another file under this name, which the mirrored table lacks"
+                if manifest.last_file is not None and file.below == manifest.file:
+                    message += f": {_told(manifest.last_file)}; this one has {_told(file.entry)}"
                 return pending.until(_rejected(table, message, file.entry.path))
         if _lacks_files(files, applied, table, manifest):
             path = f"{files.folder.name.folder}/{manifest.file}"
@@ -212,8 +216,8 @@ def until_another(
 
 
 def _is_same(file: ChangeFile, manifest: Manifest) -> bool:
-    if file.below == manifest.file:
-        return file.entry.etag == Entry("", manifest.size, manifest.modified, manifest.tag).etag
+    if manifest.last_file is not None and file.below == manifest.file:
+        return file.entry.etag == manifest.last_file.etag
     return not manifest.earlier or file_mark(file.below, file.entry.etag) in manifest.earlier
 
 
@@ -225,9 +229,14 @@ def _lacks_files(files: TableFiles, applied: AppliedFiles, table: HistoryTable, 
     return there < table.applied.count - applied.count
 
 
+def _told(entry: Entry) -> str:
+    """Size and time of a file; the time as `touch -d` takes it."""
+    return f"{entry.size} bytes of {format_time(entry.modified // 10**9)[:19]}.{entry.modified % 10**9:09}Z"
+
+
 def _rejected(table: HistoryTable, message: str, path: str) -> Rejected:
-    hint = f"Put the earlier file back, with its time (cp -p). Or: {AWAY}" if table.options.mode == LATE else None
-    return Rejected("file-replaced", message, path, hint=hint)
+    hint = f"Put the earlier file back, or its time (touch -d) if the content is the same. Or: {AWAY}"
+    return Rejected("file-replaced", message, path, hint=hint if table.options.mode == LATE else None)
 
 
 def alike(files: Sequence[ChangeFile], tables: Sequence[HistoryTable]) -> list[ChangeFile]:
@@ -266,6 +275,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
         raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
+    check_needed_columns(table.missing, target, f"Rename the column back. Or: {AWAY}")
 
 
 def _wrong(table: str, mirrored: str) -> str:
