@@ -66,7 +66,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
-    is_late, began = table.options.mode == LATE, 0
+    declared, is_late, began = view.files.metadata, table.options.mode == LATE, 0
     columns = from_delta(before["schemaString"])
     if base.snapshot is not None:
         own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
@@ -84,7 +84,6 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
         now = int(time.time() * 1000)
         rows = [{"remove": removed(add, now, data_change=True)} for add in base.snapshot.files.values()]
     elif table.options.mode == SCD2:
-        declared = view.files.metadata
         if table.is_of_earlier and declared.options.sequence and end_open(view, base, rules.durability):
             return
         metadata = {**metadata, "configuration": {**metadata["configuration"], OFF_PROPERTY: "true"}}
