@@ -146,7 +146,7 @@ def plan(
         configuration = configuration_with(configuration, options, kept, base.shown)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
-    growth = growth_of(growth, configuration, columns, base.shown)
+    growth = growth_of(growth, configuration, columns, base.path)
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
@@ -161,7 +161,7 @@ def plan(
     if options is not NO_OPTIONS and options.has_versions:
         batch = replace(batch, append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
-    check_writable(metadata, snapshot, base.shown)
+    check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
         check_deletes(metadata, base.shown)
     version = snapshot.version + 1 if snapshot else 0
