@@ -5,7 +5,7 @@ partial rows ─▶ the newest row of each key ─▶ a row without one: an erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +13,32 @@ import pyarrow as pa
 
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.fill_values import NO_FILLS, FillRequest, Fills, Rows, read_fills
+from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.net_effect import NetEffect
 from lakemirror.engines.newest_rows import missing_row, missing_rows, newest_rows
-from lakemirror.engines.row_work import RowWork
+from lakemirror.engines.row_work import FILE, ROW, RowWork
 from lakemirror.engines.unit_carrier import UnitCarrier
-from lakemirror.engines.unit_kernels import read_given, read_values
+from lakemirror.engines.unit_kernels import read_given, read_old_keys, read_values
 from lakemirror.engines.units import KEPT, Shared, TouchedFile, change_units, data_units
 from lakemirror.errors import Bad
 from lakemirror.keys.key_values import whole_numbers
+
+
+def rows_to_complete(
+    engine: UnitCarrier, shared: Shared, partial: PartialRows, touched: Mapping[int, TouchedFile]
+) -> pa.Table | None:
+    """The rows of the table that have the keys of `partial.firsts`, as of `with_keys`; None for none."""
+    if not partial.firsts.num_rows or not touched:
+        return None
+    found = []
+    units = data_units(list(touched.values()), engine.parallelism)
+    for files in engine.carry("read deleted keys", read_old_keys, shared, units):
+        for number, rows, old in files:
+            numbers = whole_numbers(np.full(len(rows), number))
+            found.append(
+                with_keys(partial.firsts, old.append_column(FILE, numbers).append_column(ROW, whole_numbers(rows)))
+            )
+    return pa.concat_tables(found) if found else None
 
 
 def completed(

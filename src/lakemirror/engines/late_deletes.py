@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.change_rows import operations_of
-from lakemirror.engines.kernels.data_rows import work_schema
+from lakemirror.engines.kernels.data_rows import stored_arrow_type, work_schema
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.version_rows import key_values, plain_columns
@@ -131,9 +131,11 @@ def remembered_rows(
     rows: pa.Table, markers: np.ndarray, origin: tuple[np.ndarray, np.ndarray], target: Target, history: HistoryWork
 ) -> pa.Table:
     """Changes as rows of the table of remembered changes. `origin`: the number of the file, and the row in it, of each.
-    `rows`: with soft deletes, with the time of each."""
+    `rows`: with soft deletes, with the time of each; NULL in columns that only the remembered changes still have."""
     count, (files, numbers) = rows.num_rows, origin
-    names = [each.name for each in target.sources.columns if each.stored]
+    own = {each.name: each for each in target.sources.columns if each.stored}
+    there = set(rows.column_names)
+    values = {name: rows[name] if name in there else pa.nulls(count, stored_arrow_type(own[name])) for name in own}
     times = rows[DELETED_AT] if DELETED_AT in rows.column_names else pa.nulls(count, _TIME)
     ours = {
         OPERATION: operations_of(markers),
@@ -142,7 +144,7 @@ def remembered_rows(
         APPLIED_AT: pa.repeat(pa.scalar(history.applied_at, _TIME), count),
         DELETED_AT: times,
     }
-    return pa.table({**{name: rows[name] for name in names}, **ours})
+    return pa.table({**values, **ours})
 
 
 def _read_of(memory: Remembered, ordering: Ordering) -> Target:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
+from lakemirror.engines.early_rows import EarlyRows
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.fold import fold_places
@@ -41,7 +42,7 @@ class NetEffect:
     the partial rows, None without any. `found`: the table's rows with the keys of `partial.firsts`, as of `with_keys`.
     `fills`: the values that they take from elsewhere, once they are read. `ignored`, `late`, `dead`: as of
     `FoldedKeys`. `values`: of candidates whose rows were read with all columns, by their number: the numbers of these
-    rows, ascending, and their values.
+    rows, ascending, and their values. `early`: a file with inserted rows that are not among the flags any more.
     """
 
     flags: np.ndarray
@@ -53,6 +54,14 @@ class NetEffect:
     late: int = 0
     dead: pa.Table | None = None
     values: Mapping[int, tuple[np.ndarray, pa.Table]] = field(default_factory=dict)
+    early: EarlyRows | None = None
+
+    def after(self, early: EarlyRows) -> NetEffect:
+        """What is left to do after some rows were written early."""
+        if not len(early.positions):
+            return self
+        self.flags[early.positions] = 0
+        return replace(self, early=early)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.early_rows import EarlyRows
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered, value_columns
 from lakemirror.engines.late_deletes import earlier_deletes
@@ -27,19 +28,24 @@ from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
 from lakemirror.engines.write_versions import look_by
-from lakemirror.keys.find_keys import find_keys
+from lakemirror.keys.find_keys import find_keys, kept_among
 from lakemirror.keys.key_values import each_once, whole_numbers
 from lakemirror.keys.spill import Spill
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.own_files import SPILLED, work_folder
 
+_FEW = 32  # keys that are less than one in so many are looked up by themselves
+
 
 def ordered_effect(
-    pipeline: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path
-) -> NetEffect:
-    """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory."""
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, scratch: Path,
+    early: EarlyRows | None = None,
+) -> NetEffect:  # fmt: skip
+    """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory. `early`: of `held`;
+    writes the rows of keys whose old rows need not be read."""
     if held is not None:
-        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held), with_values=True))
+        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held), early, with_values=True))
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -53,8 +59,9 @@ def ordered_effect(
 
 
 def _effects(
-    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, *, with_values: bool = False
-) -> Iterator[FoldedKeys]:
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, early: EarlyRows | None = None, *,
+    with_values: bool = False,
+) -> Iterator[FoldedKeys]:  # fmt: skip
     """The net effect of changes in memory: of the keys whose rows in the table must be read, and of all others.
     `with_values`: also what deleted rows keep, as far as it takes little memory."""
     ordering, target, files = work.ordering, work.target, range(len(work.candidates))
@@ -70,16 +77,20 @@ def _effects(
     held = [table.select(list(target.key_columns)) for table in (old, remembered) if table is not None]
     needs = need_rows(ordering, changes, pa.concat_tables(held))
     far = sorted(set(files) - set(near))
+    folded, deletes = plain_changes(changes, needs)
+    if early is not None:
+        kept = ~needs.rows
+        kept[folded.dropped] = False  # in memory, a position is the number of a change
+        early.begin(np.flatnonzero(kept))
+    its = changes.filter(pa.array(needs.rows))
+    reads, rows = _rows_of_both(pipeline, work, each_once(_looked_up(work, its)), deletes, far)
     if needs.rows.any():
-        its = changes.filter(pa.array(needs.rows))
         values: dict[int, tuple[np.ndarray, pa.Table]] = {}
         if with_values and ordering.is_soft:
             shared = shared._replace(names=tuple(json.loads(value_columns(target))))
-        old = pa.concat_tables([old, _found(pipeline, work, shared, its, far, values)])
+        old = pa.concat_tables([old, *_old_rows(pipeline, work, shared, reads, values)])
         yield fold_ordered(target, ordering, its, old, remembered)._replace(values=values)
     if not needs.rows.all():
-        folded, deletes = plain_changes(changes, needs)
-        rows = _rows_of(pipeline, work, deletes, far)
         if not target.vectors:
             touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
             rows = {number: file.deleted for number, file in only_live(touched, target).items()}
@@ -103,17 +114,13 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 
-def _found(
-    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, files: Sequence[int],
-    values: dict[int, tuple[np.ndarray, pa.Table]] | None = None,
-) -> pa.Table:  # fmt: skip
-    """The live rows in these candidates that have the keys of these changes, as of `with_places`. `values`: gets what
-    they have in the columns `shared.names`."""
+def _found(pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, files: Sequence[int]) -> pa.Table:
+    """The live rows in these candidates that have the keys of these changes, as of `with_places`."""
     none = no_old_rows(shared)
     if not files:
         return none
     rows = _rows_of(pipeline, work, each_once(_looked_up(work, changes)), files)
-    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, rows, values)])
+    return pa.concat_tables([none, *_old_rows(pipeline, work, shared, rows)])
 
 
 def _rows_of(pipeline: UnitCarrier, work: RowWork, keys: pa.Table, files: Sequence[int]) -> dict[int, np.ndarray]:
@@ -121,6 +128,31 @@ def _rows_of(pipeline: UnitCarrier, work: RowWork, keys: pa.Table, files: Sequen
     candidates = [work.candidates[number] for number in files]
     rows = find_keys(candidates, work.target, keys, pipeline.search, pipeline.each, pipeline.index)
     return {files[number]: found for number, found in rows.items()}
+
+
+def _rows_of_both(
+    pipeline: UnitCarrier, work: RowWork, keys: pa.Table, others: pa.Table, files: Sequence[int]
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """The rows in these candidates that have one of `keys`, and those that have one of `others`.
+
+    Unless `keys` are few, all are looked up together: the key cache tells which are which.
+    """
+    if not others.num_rows or keys.num_rows * _FEW < others.num_rows:
+        return _rows_of(pipeline, work, keys, files), _rows_of(pipeline, work, others, files)
+    both = _rows_of(pipeline, work, pa.concat_tables([keys, others]), files)
+    wanted, found, unknown = WantedKeys(keys), dict[int, np.ndarray](), list[int]()
+    for number, rows in both.items():
+        its = kept_among(work.candidates[number], work.target, rows, wanted)
+        if its is None:
+            unknown.append(number)
+        elif len(its):
+            found[number] = its
+    found |= _rows_of(pipeline, work, keys, unknown)
+    for number, its in found.items():
+        stays = np.ones(len(both[number]), bool)
+        stays[np.searchsorted(both[number], its)] = False
+        both[number] = both[number][stays]
+    return found, {number: rows for number, rows in both.items() if len(rows)}
 
 
 def _looked_up(work: RowWork, changes: pa.Table) -> pa.Table:
@@ -136,7 +168,7 @@ def _old_rows(
     pipeline: UnitCarrier, work: RowWork, shared: Shared, rows: Mapping[int, np.ndarray],
     values: dict[int, tuple[np.ndarray, pa.Table]] | None = None,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """The live ones of these rows, as of `with_places`. `values`: as of `_found`."""
+    """The live ones of these rows, as of `with_places`. `values`: gets what they have in the columns `shared.names`."""
     room = pipeline.memory // 8 if values is not None and shared.names else 0
     files = [TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)]
     units = data_units(files, pipeline.parallelism)

@@ -25,15 +25,15 @@ import pyarrow as pa
 
 from lakemirror.engines import unit_kernels
 from lakemirror.engines.bad_changes import check_nulls, drop_written, named_errors
-from lakemirror.engines.complete_rows import completed, values_of
+from lakemirror.engines.complete_rows import completed, rows_to_complete, values_of
+from lakemirror.engines.early_rows import EarlyRows, early_rows
 from lakemirror.engines.held_changes import HeldChanges, may_share, slices
 from lakemirror.engines.kernels.change_rows import logged, origin_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.fill_values import FillRequest, Fills
-from lakemirror.engines.kernels.partial_rows import PartialRows, with_keys
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
-from lakemirror.engines.row_work import FILE, ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel, new_rows
 from lakemirror.engines.units import (
     UPDATE,
@@ -180,9 +180,12 @@ class Pipeline(ABC):
         if work.append_only or not target.key_columns:
             return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
         if work.ordering is not None:
-            effect = self._ordered_effect(work, shared, held)
-            result = self._write(work, shared, held, effect, written)
-            return replace(result, ignored=effect.ignored, late=effect.late)
+            with early_rows(shared, held) as early:
+                effect = self._ordered_effect(work, shared, held, early).after(early)
+                result = self._write(work, shared, held, effect, written)
+                adds = early.close()
+            written += adds
+            return replace(result, adds=(*result.adds, *adds), ignored=effect.ignored, late=effect.late)
         if held is not None:
             markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
             effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
@@ -249,12 +252,12 @@ class Pipeline(ABC):
             return first
         return bad
 
-    def _ordered_effect(self, work: RowWork, shared: Shared, held: HeldChanges | None) -> NetEffect:
+    def _ordered_effect(self, work: RowWork, shared: Shared, held: HeldChanges | None, early: EarlyRows) -> NetEffect:
         """The same for a table with options of deletes or order."""
         from lakemirror.engines.ordered_effect import ordered_effect  # few tables have them
 
         try:
-            return ordered_effect(self, work, shared, held, self._scratch_of(work.target))
+            return ordered_effect(self, work, shared, held, self._scratch_of(work.target), early)
         except TooManyKeys:
             effect = self.fold_apart(work, shared, must=True)
             assert effect is not None
@@ -273,26 +276,12 @@ class Pipeline(ABC):
             assert effect is not None
             return effect
         touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)}
-        found = self._with_keys(shared, folded.partial, touched) if touched and folded.partial is not None else None
+        found = rows_to_complete(self, shared, folded.partial, touched) if folded.partial is not None else None
         if touched and target.feed:
             touched = self._with_updates(shared, folded, touched)
         elif touched and not target.vectors:
             touched = only_live(touched, target)
         return NetEffect(folded.flags, touched, folded.partial, found)
-
-    def _with_keys(self, shared: Shared, partial: PartialRows, touched: dict[int, TouchedFile]) -> pa.Table | None:
-        """The table's rows that have the keys of `partial.firsts`; None for none."""
-        if not partial.firsts.num_rows:
-            return None
-        found = []
-        units = data_units(list(touched.values()), self.parallelism)
-        for files in self.carry("read deleted keys", unit_kernels.read_old_keys, shared, units):
-            for number, rows, old in files:
-                numbers = whole_numbers(np.full(len(rows), number))
-                found.append(
-                    with_keys(partial.firsts, old.append_column(FILE, numbers).append_column(ROW, whole_numbers(rows)))
-                )
-        return pa.concat_tables(found) if found else None
 
     def _with_updates(self, shared: Shared, folded: Folded, touched: dict[int, TouchedFile]) -> dict[int, TouchedFile]:
         """The live rows among the deleted ones, and which of them are updates. Sets the flags of their new rows.
@@ -366,6 +355,9 @@ class Pipeline(ABC):
         assert not isinstance(fills, FillRequest)
         rows, kept = held.inserted(flags, fills)
         check_nulls(work.changes, work.target, rows, kept)
+        if effect is not None and effect.early is not None:
+            effect.early.add(rows)
+            return []
         return self._written(step, unit_kernels.write_held, shared, slices(rows), written)
 
     def _write_feed(

@@ -25,6 +25,8 @@ from lakemirror.keys.look_up import (
     find,
     groups_to_search,
     kept_keys,
+    keys_at,
+    matches,
     may_hold,
     read_footer,
     row_groups,
@@ -69,6 +71,20 @@ def find_keys(
     if index is not None and target.reads_old_rows:
         index.rows.open([candidates[number] for number in rows], target)
     return rows
+
+
+def kept_among(add: Action, target: Target, rows: np.ndarray, wanted: WantedKeys) -> np.ndarray | None:
+    """Those of these rows (numbers, ascending) of a data file that have a wanted key; None if a key is not cached."""
+    found, version = [rows[:0]], version_of(add)
+    for group in groups_to_search(add, target, wanted).groups:
+        low, high = np.searchsorted(rows, [group.first_row, group.first_row + group.rows])
+        if low == high:
+            continue
+        keys = keys_at(group, target, version, rows[low:high] - group.first_row)
+        if keys is None:
+            return None
+        found.append(rows[low:high][matches(keys, wanted)])
+    return np.concatenate(found)
 
 
 def search_files(

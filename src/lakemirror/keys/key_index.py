@@ -324,12 +324,16 @@ class _Wider(Exception):
         self.layout = layout
 
 
-def forget_replaced(adds: Sequence[Action], target: Target) -> None:
-    """`KeyIndex.forget` in each folder of this process."""
+def replace_merged(files: Sequence[Action], adds: Sequence[Action], target: Target) -> None:
+    """`KeyIndex.forget` of merged data files, in each folder of this process. If applies read rows of them, copies of
+    the new ones are requested at once."""
     with _SHARING:
         indexes = list(_SHARED.values())
     for index in indexes:
-        index.forget(adds, target)
+        are_read = target.reads_old_rows and any(index.rows.are_read(add, target) for add in files)
+        index.forget(files, target)
+        if are_read:
+            index.rows.open(adds, target)
 
 
 def is_large(rows: int | None) -> bool:

@@ -259,7 +259,7 @@ def find(
     if isinstance(kept, pa.Table | Runs):
         if room is not None:
             room.take(size_of(kept))
-        return whole_numbers(_matches(kept, wanted) + group.first_row)
+        return whole_numbers(matches(kept, wanted) + group.first_row)
     found, parts, begin = [], [], group.first_row
     with opened(group.file, footer) as parquet:
         at_once = group.rows if keeps else _ROWS_AT_ONCE
@@ -267,13 +267,13 @@ def find(
             if keeps:
                 parts.append(rows)
                 continue
-            found.append(_matches(rows, wanted) + begin)
+            found.append(matches(rows, wanted) + begin)
             begin += rows.num_rows
     if keeps:
         kept = _to_keep(pa.concat_tables(parts) if parts else wanted.keys.slice(0, 0), wanted)
         if room is None or room.take(size_of(kept)):
             LATELY_READ.put(name, kept)
-        return whole_numbers(_matches(kept, wanted) + group.first_row)
+        return whole_numbers(matches(kept, wanted) + group.first_row)
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
 
 
@@ -353,13 +353,13 @@ def _in_other_units(column: Any) -> bool:
     return "nanoseconds" in str(column.logical_type)
 
 
-def _matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:
+def matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:
+    """The positions (int64, ascending) of the rows with a wanted key."""
     if wanted.is_one_number:
         (column,) = wanted.columns.values()
         if isinstance(kept, Runs):
             return kept.places(column.numbers)
-        found = _searched(kept, column)
-        if found is not None:
+        if (found := _searched(kept, column)) is not None:
             return found
     assert isinstance(kept, pa.Table)
     return is_among(comparable(kept), wanted.values)

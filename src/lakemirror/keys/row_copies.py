@@ -112,6 +112,10 @@ class RowCopies:
         except OSError as error:
             log.info("a copy of rows is not used: %s", error)
 
+    def are_read(self, add: Action, target: Target) -> bool:
+        """True if rows of a data file have a copy, or are in memory."""
+        return is_in_memory(add, target) or self.path(add, target).exists()
+
     def path(self, add: Action, target: Target) -> Path:
         """The path of the copy of a data file."""
         return self._folder.copy(place_of(target.path, add["path"]), target)

@@ -33,7 +33,7 @@ FAMILY = b"LMROWS"
 
 _MAGIC = FAMILY + b"01"
 HEADER = 64 << 10
-_AT_ONCE = 1 << 20  # bytes that are read at once: they fit into the processor's cache
+_AT_ONCE = 512 << 10  # bytes that are read at once: they, and a copy of them, fit into the processor's cache
 _GAP = 8 << 10  # bytes between two pieces that are read rather than left out
 SUM, NULLS = "sum", "nulls"
 

@@ -35,8 +35,10 @@ def is_in_memory(add: Action, target: Target) -> bool:
     return LATELY_WRITTEN.get(_name_of(add, target)) is not None
 
 
-def written_rows(add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]) -> pa.Table | None:
-    """The rows of a data file with these numbers, in these columns; None if they are not kept."""
+def written_rows(
+    add: Action, target: Target, numbers: np.ndarray | None, columns: Sequence[TargetColumn]
+) -> pa.Table | None:
+    """The rows of a data file with these numbers (None: all), in these columns; None if they are not kept."""
     kept = LATELY_WRITTEN.get(_name_of(add, target))
     if not isinstance(kept, pa.Table):
         return None
@@ -45,7 +47,8 @@ def written_rows(add: Action, target: Target, numbers: np.ndarray, columns: Sequ
             return None
         if kept.schema.field(column.physical_name).type != stored_arrow_type(column):
             return None
-    chosen = kept.select([column.physical_name for column in columns]).take(whole_numbers(numbers))
+    chosen = kept.select([column.physical_name for column in columns])
+    chosen = chosen if numbers is None else chosen.take(whole_numbers(numbers))
     return chosen.rename_columns([column.name for column in columns])
 
 

@@ -19,6 +19,9 @@ DELETED, DELETED_AT = "__deleted", "__deleted_at"
 """What a table with soft deletes has: is the row deleted (never NULL), and since when (NULL for living rows)."""
 
 START_AT, END_AT = "__START_AT", "__END_AT"
+NEEDED_COLUMNS = (DELETED, DELETED_AT, START_AT, END_AT)
+"""Those without whose values no later change could be applied."""
+
 ADDED_COLUMNS = frozenset(
     {OPERATION, CHANGE_FILE, CHANGE_ROW, APPLIED_AT, LEFT_OUT, DELETED, DELETED_AT, START_AT, END_AT}
 )

@@ -34,7 +34,7 @@ from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
 from lakemirror.errors import LakemirrorError
-from lakemirror.keys.key_index import forget_replaced
+from lakemirror.keys.key_index import replace_merged
 from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.keys.written_rows import LATELY_WRITTEN
 from lakemirror.landing_zone.table_options import LATE, SCD2, SOFT
@@ -180,7 +180,7 @@ def _merge(
             actions = _actions(snapshot, files, adds, auto=not is_last)
             failpoints.reach("merge.before-commit")
             commit(table, snapshot, actions, durability=durability, keep_log=lambda: 0)  # the next apply cleans up
-            forget_replaced(files, work.target)
+            replace_merged(files, adds, work.target)
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)

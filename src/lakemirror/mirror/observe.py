@@ -40,7 +40,7 @@ from lakemirror.mirror.position import (
     from_note,
     parse_detection,
 )
-from lakemirror.mirror.schema_evolution import check_key_columns
+from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around, move_here
 from lakemirror.settings.settings import Settings
@@ -275,7 +275,7 @@ class TableObserver:
                 f"{self.target}: {view.table.foreign.restored} took rows back; nothing is applied on top of them",
                 table=self.target,
             )
-        check_key_columns(view.table.missing_keys, self.target)
+        check_needed_columns(view.table.missing, self.target)
         return _warned(view, capped(view.table.foreign.warnings)) if view.table.foreign.changes else view
 
     def _with_detection(self, view: View) -> View:

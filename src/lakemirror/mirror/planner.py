@@ -32,7 +32,7 @@ from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of, unkept_column
 from lakemirror.errors import LakemirrorError, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, NEEDED_COLUMNS
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.landing_zone.table_options import LATE, NO_OPTIONS
 from lakemirror.mirror.history.history_tables import HistoryTable
@@ -204,7 +204,9 @@ def metadata_after(
         configuration[HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
-    configuration.update(key_properties(after, view.files.metadata.key_columns))
+    options = view.files.metadata.options
+    needed = (*options.sequence, *NEEDED_COLUMNS) if options is not NO_OPTIONS else ()
+    configuration.update(key_properties(after, view.files.metadata.key_columns, needed))
     return with_detection(after, view.detection)
 
 

@@ -1,8 +1,10 @@
 """What change files and other writers do to the columns of a table (contract sections 6 and 10); pure.
 
-    evolve            the columns after a change file
-    key_properties    apply ─▶ property: name of each key column ─▶ its name in the data files
-    check_key_columns look  ─▶ has the table a column of that name, with that name in the data files? ─▶ else it stops
+    evolve               the columns after a change file
+    key_properties       apply ─▶ property: name of each needed column ─▶ its name in the data files
+    check_needed_columns look ─▶ has the table a column of that name, with that name in the data files? ─▶ else it stops
+
+Needed are the key columns, those of the sequence, and those that say what is deleted and when a version holds.
 
 Another writer can rename and drop columns once the table has column mapping. A column that was dropped and added again
 has another name in the data files, and is NULL in all older rows. A key column that no change file has typed yet is not
@@ -213,11 +215,14 @@ KEYS_PROPERTY = "lakemirror.keyColumns"
 STORED_PROPERTY = "lakemirror.storedKeyColumns"
 
 
-def key_properties(metadata: Mapping[str, Any], key_columns: Sequence[str]) -> dict[str, str]:
-    """The properties of a table that name its key columns; `metadata` with the columns after the apply."""
+def key_properties(
+    metadata: Mapping[str, Any], key_columns: Sequence[str], needed: Sequence[str] = ()
+) -> dict[str, str]:
+    """The properties of a table that name its key columns, and how they and other `needed` columns are stored;
+    `metadata` with the columns after the apply."""
     held = stored_names(metadata)
     names = {name.lower(): name for name in held}
-    stored = {names[key.lower()]: held[names[key.lower()]] for key in key_columns if key.lower() in names}
+    stored = {names[key.lower()]: held[names[key.lower()]] for key in (*key_columns, *needed) if key.lower() in names}
     return {KEYS_PROPERTY: json.dumps(list(key_columns)), STORED_PROPERTY: json.dumps(stored)}
 
 
@@ -230,28 +235,30 @@ def stored_names(metadata: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def missing_key_columns(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The key columns that another writer renamed or dropped, each with the name that it has now; '' for none."""
+def missing_columns(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The needed columns that another writer renamed or dropped, each with the name that it has now; '' for none."""
     configuration = metadata.get("configuration") or {}
     held = stored_names(metadata)
     wanted = {key.lower(): (key, stored) for key, stored in _recorded(configuration, held).items()}
+    is_mapped = configuration.get(MAPPING, "none") != "none"  # else it was dropped, and the files have other names now
     for name, stored in held.items():
-        if name.lower() in wanted and wanted[name.lower()][1] == stored:
+        if name.lower() in wanted and (wanted[name.lower()][1] == stored or not is_mapped):
             del wanted[name.lower()]
     now = {stored: name for name, stored in held.items()}
     return {key: now.get(stored, "") for key, stored in wanted.values()}
 
 
-def check_key_columns(missing: Mapping[str, str], table: str) -> None:
-    """TableError `key-columns-missing-in-table` if a key column is missing."""
+def check_needed_columns(missing: Mapping[str, str], table: str, hint: str | None = None) -> None:
+    """TableError `key-columns-missing-in-table` if a needed column is missing. `hint`: another than the usual one."""
     if not missing:
         return
     told = [f"{key!r} ({f'its values are in {now!r}' if now else 'dropped'})" for key, now in missing.items()]
     raise TableError(
         "key-columns-missing-in-table",
-        f"{table}: another writer renamed or dropped key columns that rows were written with: {', '.join(told)}",
+        f"{table}: another writer renamed or dropped columns that no change can be applied without: {', '.join(told)}",
         table=table,
         column=next(iter(missing)),
+        hint=hint,
     )
 
 
@@ -278,7 +285,7 @@ def replaced_columns(
 
 
 def _recorded(configuration: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:
-    """The key columns and their names in data files as the last apply recorded them.
+    """The needed columns and their names in data files as the last apply recorded them.
 
     Without that record, all declared key columns of a table with column mapping count as recorded, as they are now if
     they are there: without column mapping, nobody can rename or drop a column.

@@ -33,7 +33,7 @@ from lakemirror.mirror.position import (
     parse_manifest,
     sequences,
 )
-from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, missing_key_columns
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, missing_columns
 from lakemirror.storage.place import capabilities_of, etag_of, written_here
 
 OURS = "lakemirror"
@@ -80,7 +80,7 @@ class TableLog:
     `key_columns` as last declared; empty where none were. `detection`: the record of how files are found. `foreign`:
     what other writers did since our last apply. `version`: the table's, -1 unknown. `identity`: the folder that it was
     mirrored from, from the table's property, where the position is lost. `applied_at`: when the newest apply was
-    committed, in seconds since the epoch; 0 unknown. `missing_keys`: key columns that another writer renamed or dropped
+    committed, in seconds since the epoch; 0 unknown. `missing`: needed columns that another writer renamed or dropped
     since (`schema_evolution.py`). `reshaped_after`: the version of our last apply, if a later commit changed the
     table's metadata; else -1. `history`: as in `Manifest`; empty for a mirrored table.
     """
@@ -93,7 +93,7 @@ class TableLog:
     version: int = -1
     identity: str = ""
     applied_at: float = 0.0
-    missing_keys: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
     reshaped_after: int = -1
     history: str = ""
 
@@ -133,7 +133,7 @@ def read_table_log(table: str, listed: Log | None = None) -> TableLog | None:
             reshaped = next((a["metaData"] for _, others in newer for a in others if "metaData" in a), None)
             return TableLog(
                 position, manifest, manifest.key_columns, manifest.detection, foreign, newest, applied_at=updated,
-                missing_keys=missing_key_columns(reshaped) if reshaped is not None else {},
+                missing=missing_columns(reshaped) if reshaped is not None else {},
                 reshaped_after=number if reshaped is not None else -1, history=manifest.history,
             )  # fmt: skip
         newer.append((number, actions))
@@ -151,7 +151,7 @@ def read_table_log(table: str, listed: Log | None = None) -> TableLog | None:
     identity = "" if position is not None else properties.get(IDENTITY_PROPERTY, "")
     return TableLog(
         position, None, tuple(keys), detection, foreign, max(newest, snapshot.version), identity,
-        missing_keys=missing_key_columns(snapshot.metadata.value), history=properties.get(HISTORY_PROPERTY, ""),
+        missing=missing_columns(snapshot.metadata.value), history=properties.get(HISTORY_PROPERTY, ""),
     )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from tests.unit.engines.test_row_copies import TYPES, columns_of, rows_of
 
-from lakemirror.engines.kernels.live_rows import chosen_rows
+from lakemirror.engines.kernels.live_rows import chosen_rows, live_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import row_copies
-from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.key_index import KeyIndex, replace_merged
 from lakemirror.keys.look_up import Cache
 from lakemirror.keys.written_rows import LATELY_WRITTEN, is_in_memory, keep_written, written_rows
 from lakemirror.landing_zone.reserved_columns import START_AT
@@ -96,3 +96,34 @@ def test_rows_in_memory_get_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         index.wait()
         assert index.rows.path(add, target).exists() is has_copy
         LATELY_WRITTEN.clear()
+
+
+@pytest.mark.parametrize("was_read", ["in memory", "by its copy", "by nobody"])
+def test_a_merged_file_has_a_copy_at_once_if_rows_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_read: str
+) -> None:
+    monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
+    columns = [*columns_of(("int", "string")), TargetColumn(START_AT, START_AT, "timestamp")]
+    target, index = Target(str(tmp_path / "t"), tuple(columns)), KeyIndex.shared(tmp_path / "keys", 1 << 30)
+    (tmp_path / "t").mkdir()
+    rows = rows_of(columns, 100).rename_columns([column.name for column in columns])
+    before, after = (write_rows(rows.to_batches(), target)[0] for _ in range(2))
+    if was_read == "in memory":
+        keep_written(before, target, rows)
+    elif was_read == "by its copy":
+        index.rows.open([before], target)
+        index.wait()
+    replace_merged([before], [after], target)
+    index.wait()
+    assert not index.rows.path(before, target).exists()
+    assert index.rows.path(after, target).exists() is (was_read != "by nobody")
+
+
+def test_all_rows_of_a_file_come_from_memory(tmp_path: Path) -> None:
+    columns = columns_of(TYPES)
+    target, rows = Target(str(tmp_path), tuple(columns)), rows_of(columns, 300)
+    add, gone = kept(target, rows), np.array([0, 7, 299])
+    for path in tmp_path.glob("*.parquet"):
+        path.write_bytes(b"")
+    found = pa.concat_tables(live_rows(add, target, gone))
+    assert found == rows.filter(pa.array(~np.isin(np.arange(300), gone)))

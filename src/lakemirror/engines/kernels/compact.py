@@ -22,7 +22,9 @@ from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, Target
+from lakemirror.keys.key_values import order_of, whole_numbers
 from lakemirror.keys.look_up import read_footer
+from lakemirror.keys.wanted_keys import is_number, numbers_of
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.storage.place import place
@@ -113,6 +115,8 @@ def _sorted(rows: pa.Table, target: Target) -> pa.Table:
     names = {name.lower(): name for name in rows.column_names}
     keys = [(names[key.lower()], "ascending") for key in target.key_columns if key.lower() in names]
     with contextlib.suppress(pa.ArrowException):  # a type without an order
+        if len(keys) == 1 and is_number((column := rows[keys[0][0]]).type) and not column.null_count:
+            return rows.take(whole_numbers(order_of(numbers_of(column))))  # half of the time
         return rows.sort_by(keys) if keys else rows
     return rows
 

@@ -18,6 +18,7 @@ from lakemirror.engines.kernels.given_rows import Given, are_many, given_rows, k
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
 from lakemirror.keys.row_copies import ROWS_AT_ONCE, copied_rows
+from lakemirror.keys.written_rows import written_rows
 from lakemirror.landing_zone.reserved_columns import DELETED
 
 
@@ -88,6 +89,10 @@ def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
 
 def _rows(add: Action, target: Target) -> Iterator[tuple[int, pa.Table]]:
     """All rows in parts, each with the number of its first row."""
+    written = written_rows(add, target, None, target.columns)
+    if written is not None:
+        yield 0, written
+        return
     with opened(DataFile.of(add, target)) as parquet:
         for group in row_groups(add, target, None, parquet.metadata):
             begin = group.first_row

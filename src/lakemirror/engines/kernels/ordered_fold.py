@@ -223,9 +223,9 @@ def _soft(keys: _Keys, alive: np.ndarray) -> _Chosen:
 def _folded(
     target: Target, keys: _Keys, chosen: _Chosen, changes: pa.Table, old: pa.Table, remembered: pa.Table | None
 ) -> FoldedKeys:
-    index, names = chosen.at, list(target.key_columns)
     at = np.asarray(changes[ROW].combine_chunks())
-    its_keys, its_code, positions = changes.select(names).take(whole_numbers(index)), keys.code[0][index], at[index]
+    index, its_code, positions = chosen.at, keys.code[0][chosen.at], at[chosen.at]
+    its_keys = _as_keys(its_code)
     places = fold_places(its_keys, chosen.marker)
     is_replaced, is_inserted = np.zeros(keys.count, bool), np.zeros(keys.count, bool)
     is_replaced[its_code[places.deletes]] = True
@@ -242,7 +242,8 @@ def _folded(
         updates = np.sort(positions[kept[np.unique(its_code[kept], return_index=True)[1]]])
     partial, found = _partial(target, chosen, changes, its_keys, places.kept, positions), None
     if partial is not None and partial.firsts.num_rows:
-        found = with_keys(partial.firsts, old)
+        of_table = _as_keys(keys.code[1]).append_column(FILE, old[FILE]).append_column(ROW, old[ROW])
+        found = with_keys(partial.firsts, of_table)
     files, rows = (np.asarray(old[name].combine_chunks()).astype(np.int64) for name in (FILE, ROW))
     of_file = [(int(file), gone & (files == file)) for file in np.unique(files[gone])]
     return FoldedKeys(
@@ -250,6 +251,11 @@ def _folded(
         [(file, np.sort(rows[its]), np.sort(rows[its & updated])) for file, its in of_file],
         partial, found, dead=_buried(chosen, at, remembered),
     )  # fmt: skip
+
+
+def _as_keys(codes: np.ndarray) -> pa.Table:
+    """Codes of keys in their place: they are equal exactly if the keys are, and nobody has to hash them again."""
+    return pa.table({"code": whole_numbers(codes)})
 
 
 def _with_late(folded: FoldedKeys, changes: pa.Table, late: np.ndarray) -> FoldedKeys:

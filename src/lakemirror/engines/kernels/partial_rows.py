@@ -32,9 +32,9 @@ class PartialRows(NamedTuple):
 
     `kept`: for each inserted row that takes values from elsewhere its ROW, FIRST, and for each column named in any row
     the position of the change that has the value, or IN_TABLE, or NOWHERE; NULL where the row has its own value.
-    `firsts`: keys and ROW of the partial rows that are the first change of their key: the table must have their key.
-    `gone`: ROW of the partial rows right after a delete of their key. `late`: positions of late ones, which need no row
-    of their key.
+    `firsts`: keys, or their codes, and ROW of the partial rows that are the first change of their key: the table must
+    have their key. `gone`: ROW of the partial rows right after a delete of their key. `late`: positions of late ones,
+    which need no row of their key.
     """
 
     kept: pa.Table

@@ -84,7 +84,7 @@ def write_rows(
     Error: ConstraintViolated for NULL in a NOT NULL column (`row` counts the given rows, from 1). After any error, the
     written files are removed.
     """
-    return _write(batches, _Files(target, sizes, partition))
+    return _write(batches, Files(target, sizes, partition))
 
 
 def write_change_feed(batches: Iterable[pa.RecordBatch], target: Target, *, sizes: FileSizes = SIZES) -> list[Action]:
@@ -92,7 +92,7 @@ def write_change_feed(batches: Iterable[pa.RecordBatch], target: Target, *, size
 
     The files are in `_change_data/` (Delta protocol, "Add CDC File"). All else is as in `write_rows`.
     """
-    return _write(batches, _Files(target, sizes, feed=True))
+    return _write(batches, Files(target, sizes, feed=True))
 
 
 def file_count(rows: int) -> int:
@@ -123,7 +123,7 @@ def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
 
 
-def _write(batches: Iterable[pa.RecordBatch], files: _Files) -> list[Action]:
+def _write(batches: Iterable[pa.RecordBatch], files: Files) -> list[Action]:
     try:
         for batch in batches:
             files.add(batch)
@@ -154,8 +154,8 @@ class _File:
     long: frozenset[str] = frozenset()
 
 
-class _Files:
-    """The open files by partition, and the actions of the complete files."""
+class Files:
+    """The open files by partition, and the actions of the complete files. For the parameters see `write_rows`."""
 
     def __init__(
         self, target: Target, sizes: FileSizes, partition: Mapping[str, str | None] | None = None, *,

@@ -34,6 +34,7 @@ from lakemirror.mirror.position import (
     from_note,
     parse_detection,
 )
+from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, applied_after, applied_of, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
 from lakemirror.status.status import format_time
@@ -106,7 +107,7 @@ class HistoryObserver:
         before resyncs, whose files a history table has.
 
         TableError, with the table's name: `metadata-invalid`, `table-name-ambiguous`, `target-foreign`,
-        `table-restored`.
+        `table-restored`, `key-columns-missing-in-table`.
         """
         named = named_tables(self._name, self._target, metadata)
         return tuple(self._looked(table, metadata, (identity, *earlier)) for table in named)
@@ -264,6 +265,7 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
         raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
+    check_needed_columns(table.missing, target, f"Rename the column back. Or: {AWAY}")
 
 
 def _wrong(table: str, mirrored: str) -> str:

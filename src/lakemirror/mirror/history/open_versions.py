@@ -104,6 +104,8 @@ def end_dropped(storage: Storage, target: str) -> None:
             continue  # another table that cannot be read is no reason to keep this one
         if table is None or table.history not in labels or table.position is None:
             continue
+        if table.missing:
+            continue  # no version can end; where the folder comes back, the error says so
         snapshot = read_snapshot(uri)
         if snapshot is None or not are_to_end(snapshot, table.key_columns, uri):
             continue

@@ -6,6 +6,7 @@ have NULL in them. Then the table has no mode of deletes any more, and the next 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -28,6 +29,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_NAMES
+from lakemirror.mirror.schema_evolution import STORED_PROPERTY
 from lakemirror.storage import place
 
 
@@ -110,5 +112,9 @@ def _without_own(before: Mapping[str, Any]) -> dict[str, Any]:
     """The `metaData` action without our columns and without the record of soft deletes."""
     columns = [each for each in from_delta(before["schemaString"]) if each.name not in OWN_NAMES]
     configuration = {key: value for key, value in before["configuration"].items() if key != DELETES_PROPERTY}
+    if STORED_PROPERTY in configuration:
+        stored = json.loads(configuration[STORED_PROPERTY])
+        kept = {name: value for name, value in stored.items() if name not in OWN_NAMES}
+        configuration[STORED_PROPERTY] = json.dumps(kept)
     schema = to_delta(columns, before["schemaString"])
     return {**before, "schemaString": schema, "configuration": configuration}
