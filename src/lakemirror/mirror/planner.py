@@ -40,7 +40,7 @@ from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OPTIONS_PROP
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
-from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
+from lakemirror.mirror.schema_evolution import ColumnRules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry
@@ -263,7 +263,9 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     )  # fmt: skip
 
 
-def growth_of(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
+def growth_of(
+    rules: ColumnRules, configuration: Mapping[str, str], columns: Sequence[Column], path: str
+) -> ColumnRules:
     """How columns may grow, with the names that new columns of this table cannot have.
 
     `configuration`: after the apply. TableError `column-name-invalid` where the table has such a column already: the

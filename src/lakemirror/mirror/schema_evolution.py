@@ -31,7 +31,7 @@ from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE, UTC, zone_of
 
 
 @dataclass(frozen=True)
-class Rules:
+class ColumnRules:
     """How a table's columns may grow.
 
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
@@ -49,13 +49,13 @@ class Rules:
 
 
 def evolve(
-    columns: Sequence[Column], file_columns: Sequence[FileColumn], file: str, rules: Rules | None = None
+    columns: Sequence[Column], file_columns: Sequence[FileColumn], file: str, rules: ColumnRules | None = None
 ) -> tuple[Column, ...]:
     """The table's columns once this file is applied: the same, wider, or with new ones at the end.
 
     TableError: `columns-ambiguous`, `column-name-invalid`, `column-name-reserved`, `type-unsupported`, `type-changed`.
     """
-    rules = rules or Rules()
+    rules = rules or ColumnRules()
     indexes = {column.name.lower(): index for index, column in enumerate(columns)}
     result = list(columns)
     seen: dict[str, str] = {}
@@ -83,7 +83,7 @@ def evolve(
     return tuple(result)
 
 
-def check_not_added(name: str, file: str, rules: Rules) -> None:
+def check_not_added(name: str, file: str, rules: ColumnRules) -> None:
     """TableError `column-name-reserved` for the name of a column that lakemirror adds."""
     own = next((each for each in rules.added if each.lower() == name.lower()), None)
     if own is not None:
@@ -91,7 +91,7 @@ def check_not_added(name: str, file: str, rules: Rules) -> None:
         raise TableError("column-name-reserved", message, file=file, column=name)
 
 
-def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Rules) -> Column | None:
+def evolved(column: Column | None, file_column: FileColumn, file: str, rules: ColumnRules) -> Column | None:
     """One column of the table once this file is applied; `column` None where the table has none of this name.
 
     None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`,
@@ -123,7 +123,7 @@ def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Ru
     return Column(column.name, file_column.table_type)
 
 
-def _new(file_column: FileColumn, file: str, rules: Rules) -> Column:
+def _new(file_column: FileColumn, file: str, rules: ColumnRules) -> Column:
     assert file_column.table_type is not None
     if file_column.table_type != "timestamp_ntz" or rules.zoneless == NTZ:
         return Column(file_column.name, file_column.table_type, file_column.zone)
@@ -134,7 +134,7 @@ def _new(file_column: FileColumn, file: str, rules: Rules) -> Column:
     return Column(file_column.name, "timestamp", zone_of(rules.zoneless))
 
 
-def _with_zone(column: Column, file_column: FileColumn, rules: Rules) -> Column:
+def _with_zone(column: Column, file_column: FileColumn, rules: ColumnRules) -> Column:
     """The column, with the zone of its first times without one: later ones are read in the same."""
     if column.type != "timestamp" or column.zone:
         return column
@@ -155,7 +155,7 @@ def zone_reader(columns: Sequence[Column], zoneless: str) -> Callable[[str], str
     return zone
 
 
-def _check_name(name: str, file: str, rules: Rules) -> None:
+def _check_name(name: str, file: str, rules: ColumnRules) -> None:
     why, hint = "", None
     if is_misspelt_names(name):
         message = f"{file}: column {name!r} is almost {UNCHANGED}"

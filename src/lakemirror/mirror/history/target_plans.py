@@ -172,7 +172,7 @@ def view_of(view: View, table: HistoryTable) -> View:
 def history_after(
     tables: Sequence[HistoryTable], done: Applied, uri: Callable[[str], str], log_of: Callable[[str], LogCache]
 ) -> tuple[HistoryTable, ...]:
-    """The history tables after an apply, as `View.after`. `log_of`: gives the log of a table by its folder."""
+    """The history tables after an apply. `log_of`: gives the log of a table by its folder."""
     commits = {each.manifest.history: each for each in done.also}
     found = []
     for table in tables:
