@@ -55,7 +55,7 @@ def sources(folder: Path, rows: dict[str, list[Any]]) -> list[list[str]]:
 
 def test_a_sound_database(database: Path) -> None:
     code, out = run(database)
-    assert code == 0 and out.startswith("t: sound (version 0, 1 files, 3 rows")
+    assert code == 0 and out.startswith("t: sound (version 0, 1 file, 3 rows")
     code, out = run(database, "t", "--against-files", "--json")
     report = json.loads(out)
     assert code == 0 and report["sound"] and report["tables"][0]["compared"] == 6

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli.narration import counted
 from lakemirror.cli.options import Json, StorageOptions, path
 from lakemirror.cli.printable import printable
 from lakemirror.cli.progress import progress_bars
@@ -55,6 +56,4 @@ def _summary(findings: list[Finding]) -> str:
     if not findings:
         return "nothing found: all is well"
     counts = [(sum(each.severity == kind for each in findings), kind) for kind in ("error", "warning", "advice")]
-    return ", ".join(
-        f"{count} {kind}{'s' if count > 1 and kind != 'advice' else ''}" for count, kind in counts if count
-    )
+    return ", ".join(f"{count} {kind}" if kind == "advice" else counted(count, kind) for count, kind in counts if count)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakemirror.cli.narration import counted
 from lakemirror.cli.options import Database, Json, StorageOptions, require, with_groups
 from lakemirror.cli.progress import progress_bars
 
@@ -98,9 +99,9 @@ def _lines(report: Report) -> list[str]:
             continue
         compared = f", compared with {table.compared:,}" if table.compared is not None else ""
         wrong = [finding for finding in table.findings if finding.severity == "error"]
-        state = "sound" if not wrong else f"{len(wrong)} finding{'s' if len(wrong) > 1 else ''}"
-        counted = f"version {table.version}, {table.files:,} files, {table.rows:,} rows{compared}"
-        lines.append(f"{table.table}: {state} ({counted}, {table.seconds:.1f} s)")
+        state = "sound" if not wrong else counted(len(wrong), "finding")
+        what = f"version {table.version}, {counted(table.files, 'file')}, {counted(table.rows, 'row')}{compared}"
+        lines.append(f"{table.table}: {state} ({what}, {table.seconds:.1f} s)")
         for finding in table.findings:
             lines += [f"  {finding.severity} {finding.code}: {finding.message}", f"    {finding.advice}"]
     return lines

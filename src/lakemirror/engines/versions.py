@@ -55,7 +55,13 @@ class ChangedVersions(NamedTuple):
     def deleted(self) -> dict[int, np.ndarray]:
         """The rows (ascending) that go, by the number of their file."""
         files, rows = (np.asarray(self.known[name].combine_chunks())[self.rows.removed] for name in (FILE, ROW))
-        return {int(file): np.sort(rows[files == file]) for file in np.flatnonzero(np.bincount(files))}
+        if not len(files):
+            return {}
+        cuts = np.flatnonzero(np.diff(files)) + 1  # versions are known file by file
+        parts: dict[int, list[np.ndarray]] = {}
+        for place, its in zip([0, *cuts], np.split(rows, cuts), strict=True):
+            parts.setdefault(int(files[place]), []).append(its)
+        return {file: np.sort(np.concatenate(its), kind="stable") for file, its in parts.items()}
 
 
 def changed_versions(

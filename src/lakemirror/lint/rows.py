@@ -19,8 +19,7 @@ from lakemirror.landing_zone.findings import Finding, reported
 from lakemirror.landing_zone.row_markers import INSERT, NEVER_COLUMNS, ROW_MARKER, UNCHANGED, UPSERT, marker_number
 from lakemirror.landing_zone.unchanged_columns import read_unchanged
 from lakemirror.landing_zone.zoneless import how_read
-from lakemirror.mirror.schema_evolution import Rules as ColumnRules
-from lakemirror.mirror.schema_evolution import check_not_added, evolved
+from lakemirror.mirror.schema_evolution import ColumnRules, check_not_added, evolved
 
 _MARKERS = {0, 1, 2, 4}
 

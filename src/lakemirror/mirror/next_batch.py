@@ -27,7 +27,7 @@ from lakemirror.landing_zone.row_markers import (
     misspelt_marker,
 )
 from lakemirror.landing_zone.zoneless import how_read
-from lakemirror.mirror.schema_evolution import Rules, check_sequence, evolve
+from lakemirror.mirror.schema_evolution import ColumnRules, check_sequence, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, that is not stored in the file
 
@@ -78,7 +78,7 @@ def next_batch(
     metadata: TableMetadata,
     *,
     limits: Limits,
-    rules: Rules | None = None,
+    rules: ColumnRules | None = None,
     mixed: bool = False,
 ) -> Batch:
     """The longest run of files that one apply may take. Raises Bad if the first one cannot be applied.
@@ -86,7 +86,7 @@ def next_batch(
     `columns` are the table's before the batch, none for a new table. `rules`: how they may grow. `metadata`: what the
     publisher declares. `mixed`: a marker column counts as mixed, without regard to its statistics.
     """
-    rules = rules or Rules()
+    rules = rules or ColumnRules()
     taken: list[BatchFile] = []
     warnings: dict[tuple[str, str], Warned] = {}
     after, append_only, size = tuple(columns), True, 0

@@ -19,7 +19,7 @@ from lakemirror.delta.log_folder import Log
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
-from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, ignored
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles, ignored
 from lakemirror.landing_zone.identity import AppliedSoFar, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
@@ -120,19 +120,6 @@ class View:
     def failed(self, failure: LakemirrorError) -> View:
         """The same view of a table to which nothing is applied for this reason."""
         return replace(self, failure=failure)
-
-    def after(self, files: tuple[ChangeFile, ...], table: TableLog, path: str, log: Log | None) -> View:
-        """The view once these first of the pending files are applied; what is left of them is as it was seen.
-
-        `table`: what the commit recorded; `path`: of the Delta table; `log`: with the commit.
-        """
-        detection, sequences = parse_detection(table.detection, path), self.applied.sequences
-        if sequences is not None:
-            sequences = {**sequences, **{file.partition: file.sequence for file in files}}
-        return replace(
-            self, table=table, log=log, detection=detection, pending=self.pending.after(len(files)),
-            applied=applied_files(detection, table.position, table.manifest, sequences, path),
-        )  # fmt: skip
 
 
 class TableObserver:

@@ -40,7 +40,7 @@ from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OPTIONS_PROP
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
-from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
+from lakemirror.mirror.schema_evolution import ColumnRules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry
@@ -70,6 +70,11 @@ class Base:
     reshaped_from: Mapping[str, Any] | None = None
     history: HistoryTable | None = None
     follows: tuple[Column, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The folder in messages: relative to the database."""
+        return self.path.removeprefix(self.database).strip("/") if self.database else self.path
 
 
 class AddedFile(NamedTuple):
@@ -138,7 +143,7 @@ def plan(
     options, growth = view.files.metadata.options, rules.columns
     if options is not NO_OPTIONS or DELETES_PROPERTY in configuration or OPTIONS_PROPERTY in configuration:
         kept = before.get("configuration", {}) if exists else {}
-        configuration = configuration_with(configuration, options, kept, base.path)
+        configuration = configuration_with(configuration, options, kept, base.shown)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
     growth = growth_of(growth, configuration, columns, base.path)
@@ -158,7 +163,7 @@ def plan(
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
-        check_deletes(metadata, base.path)
+        check_deletes(metadata, base.shown)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = row_work(view, batch, target, uri, snapshot if exists else None)
@@ -258,7 +263,9 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     )  # fmt: skip
 
 
-def growth_of(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
+def growth_of(
+    rules: ColumnRules, configuration: Mapping[str, str], columns: Sequence[Column], path: str
+) -> ColumnRules:
     """How columns may grow, with the names that new columns of this table cannot have.
 
     `configuration`: after the apply. TableError `column-name-invalid` where the table has such a column already: the

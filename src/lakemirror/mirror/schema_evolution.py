@@ -24,14 +24,14 @@ from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
 from lakemirror.engines.row_work import PLACES
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.column_types import FileColumn, fits, widens
+from lakemirror.landing_zone.column_types import FileColumn, becomes_text, fits, widens
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, UNCHANGED, is_misspelt_names
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE, UTC, zone_of
 
 
 @dataclass(frozen=True)
-class Rules:
+class ColumnRules:
     """How a table's columns may grow.
 
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
@@ -49,13 +49,13 @@ class Rules:
 
 
 def evolve(
-    columns: Sequence[Column], file_columns: Sequence[FileColumn], file: str, rules: Rules | None = None
+    columns: Sequence[Column], file_columns: Sequence[FileColumn], file: str, rules: ColumnRules | None = None
 ) -> tuple[Column, ...]:
     """The table's columns once this file is applied: the same, wider, or with new ones at the end.
 
     TableError: `columns-ambiguous`, `column-name-invalid`, `column-name-reserved`, `type-unsupported`, `type-changed`.
     """
-    rules = rules or Rules()
+    rules = rules or ColumnRules()
     indexes = {column.name.lower(): index for index, column in enumerate(columns)}
     result = list(columns)
     seen: dict[str, str] = {}
@@ -83,7 +83,7 @@ def evolve(
     return tuple(result)
 
 
-def check_not_added(name: str, file: str, rules: Rules) -> None:
+def check_not_added(name: str, file: str, rules: ColumnRules) -> None:
     """TableError `column-name-reserved` for the name of a column that lakemirror adds."""
     own = next((each for each in rules.added if each.lower() == name.lower()), None)
     if own is not None:
@@ -91,7 +91,7 @@ def check_not_added(name: str, file: str, rules: Rules) -> None:
         raise TableError("column-name-reserved", message, file=file, column=name)
 
 
-def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Rules) -> Column | None:
+def evolved(column: Column | None, file_column: FileColumn, file: str, rules: ColumnRules) -> Column | None:
     """One column of the table once this file is applied; `column` None where the table has none of this name.
 
     None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`,
@@ -123,7 +123,7 @@ def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Ru
     return Column(column.name, file_column.table_type)
 
 
-def _new(file_column: FileColumn, file: str, rules: Rules) -> Column:
+def _new(file_column: FileColumn, file: str, rules: ColumnRules) -> Column:
     assert file_column.table_type is not None
     if file_column.table_type != "timestamp_ntz" or rules.zoneless == NTZ:
         return Column(file_column.name, file_column.table_type, file_column.zone)
@@ -134,7 +134,7 @@ def _new(file_column: FileColumn, file: str, rules: Rules) -> Column:
     return Column(file_column.name, "timestamp", zone_of(rules.zoneless))
 
 
-def _with_zone(column: Column, file_column: FileColumn, rules: Rules) -> Column:
+def _with_zone(column: Column, file_column: FileColumn, rules: ColumnRules) -> Column:
     """The column, with the zone of its first times without one: later ones are read in the same."""
     if column.type != "timestamp" or column.zone:
         return column
@@ -155,7 +155,7 @@ def zone_reader(columns: Sequence[Column], zoneless: str) -> Callable[[str], str
     return zone
 
 
-def _check_name(name: str, file: str, rules: Rules) -> None:
+def _check_name(name: str, file: str, rules: ColumnRules) -> None:
     why, hint = "", None
     if is_misspelt_names(name):
         message = f"{file}: column {name!r} is almost {UNCHANGED}"
@@ -194,7 +194,7 @@ def check_sequence(
 
     TableError `sequence-missing`, `sequence-null`.
     """
-    held = {column.name.lower() for column in file_columns}
+    held = {column.name.lower(): column.arrow_type for column in file_columns}
     types = {column.name.lower(): column.type for column in columns}
     for name in sequence:
         kind, hint = types.get(name.lower()), None
@@ -203,8 +203,8 @@ def check_sequence(
         elif kind is None:
             message = f"{file}, row 1: column {name!r} is NULL, and it is the sequence of this table"
             raise TableError("sequence-null", message, file=file, row=1, column=name)
-        elif kind not in _ORDERED and not kind.startswith("decimal"):
-            message = f"{file}: column {name!r} is {kind}; a sequence is of numbers, dates, timestamps or strings"
+        elif becomes_text(given := held[name.lower()]) or (kind not in _ORDERED and not kind.startswith("decimal")):
+            message = f"{file}: column {name!r} is {given}; a sequence is of numbers, dates, timestamps or strings"
             hint = "Name another column as `sequence` in _metadata.json, or publish the column in one of these types."
         else:
             continue

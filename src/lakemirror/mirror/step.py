@@ -44,7 +44,7 @@ from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
-from lakemirror.mirror.table_log import LogCache
+from lakemirror.mirror.table_log import LogCache, applied_after
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, Storage
@@ -271,7 +271,9 @@ class Replicator:
         if len(files) < len(view.pending.files):  # else there is no next step
             with suppress(OSError, LakemirrorError):  # without a log, the next step is a conflict
                 log = self._log.read()
-        view = view.after(files, table, self._path, log)
+        detection, applied = applied_after(table, view.applied, files, self._path)
+        pending = view.pending.after(len(files))
+        view = replace(view, table=table, log=log, detection=detection, applied=applied, pending=pending)
         if not view.history:
             return view
         from lakemirror.mirror.history.target_plans import history_after

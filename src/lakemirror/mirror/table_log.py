@@ -11,7 +11,7 @@ import datetime
 import json
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +19,17 @@ from typing import Any, NamedTuple
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.delta.log_folder import Log, RecentLog, commit_path, list_end
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile
 from lakemirror.landing_zone.findings import Warned
+from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.mirror.position import (
     DETECTION_PROPERTY,
+    Detection,
     Manifest,
     Position,
+    applied_files,
     current_position,
+    parse_detection,
     parse_manifest,
     sequences,
 )
@@ -120,7 +125,7 @@ def read_table_log(table: str, listed: Log | None = None) -> TableLog | None:
         newest = max(newest, number)
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         if position is not None:
-            manifest = _manifest(actions)
+            manifest = manifest_of(actions)
             if manifest is None:
                 break
             foreign = judge(newer, number, position)
@@ -166,6 +171,26 @@ def read_sequences(table: str, position: Position, listed: Log | None = None) ->
     return sequences({app: t.version for app, t in snapshot.transactions.items()}, position)
 
 
+def applied_of(
+    path: str, detection: Detection, at: Position | None, manifest: Manifest | None, listed: Log | None = None
+) -> AppliedFiles:
+    """Which files are applied to the Delta table at `path`. `listed`, errors: as of `read_sequences`."""
+    numbers: dict[str, int] | None = None
+    if detection.partitioned and detection.strategy != LAST_UPDATE:
+        numbers = read_sequences(path, at, listed) if at is not None else {}
+    return applied_files(detection, at, manifest, numbers, path)
+
+
+def applied_after(
+    table: TableLog, before: AppliedFiles, files: Iterable[ChangeFile], path: str
+) -> tuple[Detection, AppliedFiles]:
+    """How files are found once these are applied, and which are applied. `table`: what the commit recorded."""
+    detection, numbers = parse_detection(table.detection, path), before.sequences
+    if numbers is not None:
+        numbers = {**numbers, **{file.partition: file.sequence for file in files}}
+    return detection, applied_files(detection, table.position, table.manifest, numbers, path)
+
+
 def _has_log(folder: Path) -> bool:
     try:
         mode = folder.stat().st_mode
@@ -178,7 +203,8 @@ def _has_log(folder: Path) -> bool:
     return True
 
 
-def _manifest(actions: Sequence[Action]) -> Manifest | None:
+def manifest_of(actions: Sequence[Action]) -> Manifest | None:
+    """What a commit of ours records; None for another one."""
     for action in actions:
         if "commitInfo" in action:
             return parse_manifest(action["commitInfo"].get("userMetadata"))

@@ -9,7 +9,7 @@ from lakemirror.delta.protocol import FEED_COLUMNS
 from lakemirror.engines.engine import Preference, preference_of
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE
 from lakemirror.mirror.next_batch import Limits
-from lakemirror.mirror.schema_evolution import Rules
+from lakemirror.mirror.schema_evolution import ColumnRules
 from lakemirror.settings.settings import Settings
 from lakemirror.storage.durable import POWER
 
@@ -24,7 +24,7 @@ class TableRules:
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
-    columns: Rules = field(default_factory=Rules)
+    columns: ColumnRules = field(default_factory=ColumnRules)
     limits: Limits = field(default_factory=Limits)
     preference: Preference = field(default_factory=Preference)
     trust_footers: bool = False
@@ -94,9 +94,9 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
     return properties
 
 
-def column_rules(settings: Settings) -> Rules:
+def column_rules(settings: Settings) -> ColumnRules:
     """How a mirrored table's columns may grow."""
-    return Rules(
+    return ColumnRules(
         settings.on_type_change == "widen",
         settings.column_mapping,
         FEED_COLUMNS if settings.change_data_feed else frozenset(),

@@ -92,7 +92,7 @@ class Landing:
         named = TableName(checked_name(schema or "", "schema"), checked_name(name, "table"))
         types = {field.name: field.type for field in columns or ()}
         form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
-        table = LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
+        table = LandingTable(self.folder(named.folder), named, form, self._settings, buffer)
         self._opened.add(table)
         return table
 
@@ -125,14 +125,13 @@ class Landing:
                 found.append(TableName("", name))
         return [name for name in found if Sequence(self.folder(name.folder)).newest()]
 
-    def _may_widen(self) -> bool:
-        """True where the database's settings let the engine widen columns; the environment is that of this process."""
+    def _settings(self) -> Settings:
+        """The database's settings, with which the engine applies what is published; the environment is that of this
+        process. LakemirrorError `definition-invalid`, `setting-invalid`."""
         if self._endpoint is None:
-            place = self.db if self._store is None else self._store
-            return resolve(read_definition(storage_of(place))).on_type_change == "widen"
+            return resolve(read_definition(storage_of(self.db if self._store is None else self._store)))
         answer = self._endpoint.ask("GET", DEFINITION)
-        definition = parse_definition(answer.body) if answer.status == 200 else {}
-        return Settings().with_definition(definition).on_type_change == "widen"
+        return Settings().with_definition(parse_definition(answer.body) if answer.status == 200 else {})
 
     def folder(self, path: str) -> TableFolder:
         """A folder of the landing zone, by its path in the database; nothing is made."""

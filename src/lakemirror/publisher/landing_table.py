@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.option_patterns import options_for
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
+from lakemirror.landing_zone.table_options import parse_options
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, snapshot
 from lakemirror.publisher.buffer import Buffer, Gathered
@@ -17,10 +21,12 @@ from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UP
 from lakemirror.publisher.declaration import read_declaration
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.table_writer import Prepared, Published, TableForm, TableWriter, without
+from lakemirror.settings.settings import Settings
 
 if TYPE_CHECKING:
     from lakemirror.publisher.unchanged import Unchanged
 
+_LASTS = 10.0  # seconds for which the operator's options are not read again
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
 
@@ -39,11 +45,12 @@ class LandingTable(TableWriter):
         place: TableFolder,
         name: TableName,
         form: TableForm | None = None,
-        may_widen: Callable[[], bool] = lambda: False,
+        settings: Callable[[], Settings] = Settings,
         buffer: Buffer | None = None,
     ) -> None:
-        """`may_widen`: whether the engine widens columns of this database. LakemirrorError `setting-invalid`."""
-        super().__init__(place, name, form or TableForm(), may_widen)
+        """`settings`: of the database. LakemirrorError `setting-invalid`."""
+        super().__init__(place, name, form or TableForm(), settings)
+        self._ordered: tuple[float, tuple[str, ...]] = (-inf, ())  # the operator's sequence, and when it was read
         self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
 
     def declare(
@@ -200,7 +207,7 @@ class LandingTable(TableWriter):
             self.require_keys()
         if marker != DELETE:
             return change_writer.with_marker(self.take(rows), marker)
-        sequence = read_declaration(self.place).options.sequence
+        sequence = read_declaration(self.place).options.sequence or self._sequence_of_operator()
         reader = self.take(rows, only=(*self.keys, *sequence, SOURCE_TIME))
         if reader.schema.names and (absent := without(sequence, reader.schema.names)):
             raise LakemirrorError(
@@ -211,6 +218,13 @@ class LandingTable(TableWriter):
                 hint="Give each delete the columns of the sequence, with its place among the changes of its key.",
             )
         return change_writer.with_marker(reader, marker)
+
+    def _sequence_of_operator(self) -> tuple[str, ...]:
+        """The sequence that `mirroring.json` gives this table by a pattern of names."""
+        if time.monotonic() - self._ordered[0] > _LASTS:
+            options = parse_options(options_for(str(self.name), self.settings().tables), self.keys)
+            self._ordered = time.monotonic(), options.sequence
+        return self._ordered[1]
 
     def _send(self, reader: pa.RecordBatchReader, number: int | None) -> Published | None:
         if self._gathered is None:

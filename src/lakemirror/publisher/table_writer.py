@@ -27,7 +27,7 @@ from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
 from lakemirror.publisher.published_types import PublishedTypes
-from lakemirror.settings.settings import converted
+from lakemirror.settings.settings import Settings, converted
 
 _OURS = "lakemirror."  # entries of a footer that are carried over when a file is written again
 
@@ -66,8 +66,8 @@ class TableForm:
 class TableWriter:
     """Writes change files of one table folder. Errors: as of `LandingTable`."""
 
-    def __init__(self, place: TableFolder, name: TableName, form: TableForm, may_widen: Callable[[], bool]) -> None:
-        """`may_widen`: whether the engine widens columns of this database. LakemirrorError `setting-invalid`."""
+    def __init__(self, place: TableFolder, name: TableName, form: TableForm, settings: Callable[[], Settings]) -> None:
+        """`settings`: gives those of the database. LakemirrorError `setting-invalid`."""
         self.name = name
         self.place = place
         self.columns = form.columns
@@ -76,7 +76,7 @@ class TableWriter:
         self._given_keys = form.keys
         self._kept_options: dict[str, Any] | None = None  # of a folder that is made again
         self._compression = form.compression
-        self._may_widen = may_widen
+        self.settings = settings
         self._swept = False
         self._is_gathering = False  # rows that no file has yet count among the types
         self._published = PublishedTypes(place, str(name))
@@ -229,8 +229,9 @@ class TableWriter:
 
     def _fitted(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         return table_types.fitted(
-            reader, self.types_before(), self.columns, self._may_widen, str(self.name), self.zoneless
-        )
+            reader, self.types_before(), self.columns, lambda: self.settings().on_type_change == "widen",
+            str(self.name), self.zoneless,
+        )  # fmt: skip
 
     def warn(self, message: str) -> None:
         """Warns (TypeWarning) of something about this table, once."""

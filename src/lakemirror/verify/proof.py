@@ -77,7 +77,7 @@ def verify_database(
     progress: Progress | None = None,
 ) -> Report:
     """The report of every table of the landing zone, or of those named. LakemirrorError `database-missing`,
-    `input-invalid` for a name that is not there."""
+    `table-unknown` for a name that is not there."""
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
@@ -85,9 +85,9 @@ def verify_database(
     chosen = {str(name): name for name in sorted(zone.tables) if not tables or str(name) in tables}
     if missing := [name for name in tables if name not in chosen]:
         raise LakemirrorError(
-            "input-invalid",
-            f"no table {missing[0]} in {storage.uri()}",
-            hint="Run `lakemirror status DB` for the names of the tables.",
+            "table-unknown",
+            f"the landing zone has no table {missing[0]}",
+            hint="Run `lakemirror status DB` for the names of the tables. History tables are verified with theirs.",
         )
     reports = []
     patterns = options.patterns if options is not None else ()

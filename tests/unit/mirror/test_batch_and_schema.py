@@ -16,7 +16,7 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.mirror.next_batch import Limits, next_batch
-from lakemirror.mirror.schema_evolution import Rules, evolve
+from lakemirror.mirror.schema_evolution import ColumnRules, evolve
 from lakemirror.storage import Entry
 
 MARKER = "__rowMarker__"
@@ -165,9 +165,9 @@ def test_a_column_widens_where_nothing_is_lost_and_delta_can(
     before = (Column("a", column), Column("b", "string"))
     if widened is None:
         with pytest.raises(TableError, match="column 'a' is"):
-            evolve(before, found, "f", Rules(widen=True))
+            evolve(before, found, "f", ColumnRules(widen=True))
     else:
-        assert evolve(before, found, "f", Rules(widen=True)) == (Column("a", widened), Column("b", "string"))
+        assert evolve(before, found, "f", ColumnRules(widen=True)) == (Column("a", widened), Column("b", "string"))
         with pytest.raises(TableError, match="column 'a' is"):
             evolve(before, found, "f")
 
@@ -195,7 +195,7 @@ def test_names_that_need_column_mapping(name: str) -> None:
     assert [column.name for column in found.columns] == ["id", name]
     assert [warning.code for warning in found.warnings] == ["column-mapping"]
     with pytest.raises(TableError, match="declared reader") as caught:
-        evolve((), columns_of({name: [1]}), "f", Rules(map_names=False))
+        evolve((), columns_of({name: [1]}), "f", ColumnRules(map_names=False))
     assert caught.value.code == "column-name-invalid"
 
 
@@ -210,7 +210,7 @@ def test_a_nul_is_refused_because_readers_lose_the_column() -> None:
 def test_names_of_the_change_data_feed_are_its_own() -> None:
     assert evolve((), columns_of({"_change_type": [1]}), "f")
     with pytest.raises(TableError, match="change data feed"):
-        evolve((), columns_of({"_Change_Type": [1]}), "f", Rules(reserved=frozenset({"_change_type"})))
+        evolve((), columns_of({"_Change_Type": [1]}), "f", ColumnRules(reserved=frozenset({"_change_type"})))
 
 
 @pytest.mark.parametrize("name", [
@@ -223,7 +223,7 @@ def test_a_misspelt_row_marker(name: str) -> None:
     assert len(found.files) == 1
     assert error is not None
     assert (error.code, error.column) == ("row-marker-misspelt", name)
-    found, error = batch([change_file(2, {"id": [1], name: [2]})], rules=Rules(misspelt_marker=True))
+    found, error = batch([change_file(2, {"id": [1], name: [2]})], rules=ColumnRules(misspelt_marker=True))
     assert error is None
     assert [column.name for column in found.columns] == ["id", name]
     found, error = batch([change_file(2, {"id": [1], name: [2], MARKER: [0]})])

@@ -115,6 +115,19 @@ def test_a_delete_carries_the_sequence(orders: LandingTable) -> None:
     assert error.value.code == "sequence-missing" and orders.delete([]) is None
 
 
+def test_a_delete_carries_the_sequence_of_the_operator(tmp_path: Path) -> None:
+    options = {"*": {"sequence": "at"}, "orders": {"sequence": ["day", "n"]}}
+    (tmp_path / "Files/LandingZone").mkdir(parents=True)
+    (tmp_path / "mirroring.json").write_text(json.dumps({"lakemirror": {"tables": options}}))
+    orders = Landing(tmp_path).table("orders", keys=["id"])
+    for number in (1, 2):
+        published = orders.delete([{"id": number, "v": "x", "day": 2, "n": 3}])
+        assert published is not None
+        assert pq.read_table(published.path).column_names == ["id", "day", "n", "__rowMarker__"]
+    with pytest.raises(LakemirrorError, match="column at, which is in the sequence"):
+        Landing(tmp_path).table("others", keys=["id"]).delete([{"id": 1}])
+
+
 def test_a_delete_carries_the_time_of_the_source(orders: LandingTable) -> None:
     at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     published = orders.delete([{"id": 1, "v": "x", "__sourceTimestamp__": at}])

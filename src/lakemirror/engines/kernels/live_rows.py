@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.delta.deletion_vectors import VectorReader, read_row_numbers
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
@@ -18,6 +19,7 @@ from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import keys_at, row_groups, version_of
 from lakemirror.keys.row_copies import ROWS_AT_ONCE, copied_rows
 from lakemirror.keys.written_rows import written_rows
+from lakemirror.landing_zone.reserved_columns import DELETED
 
 
 def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
@@ -33,6 +35,12 @@ def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> It
                 low, high = np.searchsorted(numbers, [begin, begin + rows.num_rows])
                 keep[numbers[low:high] - begin] = False
         yield rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def undeleted_rows(add: Action, target: Target) -> Iterator[pa.Table]:
+    """The live rows of a data file without the deleted rows that soft deletes keep. Errors: as of `live_rows`."""
+    for rows in live_rows(add, target):
+        yield rows.filter(pc.invert(pc.fill_null(rows[DELETED], False))) if DELETED in rows.column_names else rows
 
 
 def chosen_rows(add: Action, target: Target, wanted: np.ndarray, columns: Sequence[TargetColumn]) -> Iterator[pa.Table]:

@@ -52,8 +52,8 @@ class HistoryFiles:
         """
         gone = [number for number in range(1, self._view.position + 1) if number not in self._numbers]
         if gone:
-            raise self._incomplete(
-                f"{len(gone)} of {self._view.position} applied files are gone, first number {gone[0]}"
+            raise incomplete(
+                self._view, f"{len(gone)} of {self._view.position} applied files are gone, first number {gone[0]}"
             )
         table = self._view.files.metadata
         self._needs_times = options.mode == SCD2 and not table.options.sequence
@@ -119,8 +119,8 @@ class HistoryFiles:
             return ChangeFile(entry, number, self._footer(entry))
         footer = self._footer(real)
         if self._needs_times and number not in self._times and not self._has_times(real, footer):
-            raise self._incomplete(
-                f"when number {number} was written is not known any more, and its rows do not say it"
+            raise incomplete(
+                self._view, f"when number {number} was written is not known any more, and its rows do not say it"
             )
         home = replace(home, modified=self._times.get(number, home.modified))
         return ChangeFile(home, number, footer, read_from=real.path)
@@ -139,7 +139,7 @@ class HistoryFiles:
             with self._storage.open(entry.path, entry) as file:
                 return read_footer(file)
         except (FileNotFoundError, pa.ArrowException, ValueError) as error:
-            raise self._incomplete(f"{entry.path} cannot be read: {error}") from error
+            raise incomplete(self._view, f"{entry.path} cannot be read: {error}") from error
 
     def _staged(self, staging: Staging, files: Sequence[ChangeFile]) -> list[ChangeFile]:
         """The files as Parquet, each under the path where it was published."""
@@ -155,6 +155,8 @@ class HistoryFiles:
             raise rejected.error()
         return [replace(each, entry=file.entry) for each, file in zip(staged, files, strict=True)]
 
-    def _incomplete(self, why: str) -> LakemirrorError:
-        name = str(self._view.files.folder.name)
-        return LakemirrorError("history-incomplete", f"{name}: {why}", table=name)
+
+def incomplete(view: View, why: str, hint: str | None = None) -> LakemirrorError:
+    """The refusal to make a history again."""
+    name = str(view.files.folder.name)
+    return LakemirrorError("history-incomplete", f"{name}: {why}", table=name, hint=hint)

@@ -37,7 +37,7 @@ from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.mirror.apply import commit, make_table_folder, run, state_actions, transactions
-from lakemirror.mirror.history.applied_files import HistoryFiles
+from lakemirror.mirror.history.applied_files import HistoryFiles, incomplete
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.history.open_versions import are_of_the_rows
 from lakemirror.mirror.history.target_plans import completing, history_metadata, plan_history, remembered, view_of
@@ -106,12 +106,6 @@ def _look(storage: Storage, name: TableName, settings: Settings) -> View:
         hint = "Declare one first: `history` in _metadata.json or mirroring.json."
         raise incomplete(view, "no history is declared", hint)
     return view
-
-
-def incomplete(view: View, why: str, hint: str | None = None) -> LakemirrorError:
-    """The refusal of a build."""
-    name = str(view.files.folder.name)
-    return LakemirrorError("history-incomplete", f"{name}: {why}", table=name, hint=hint)
 
 
 def _check(view: View, table: HistoryTable) -> None:

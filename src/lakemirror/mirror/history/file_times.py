@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lakemirror.delta.log import latest_commits
-from lakemirror.mirror.position import Manifest, parse_manifest
+from lakemirror.mirror.position import Manifest
+from lakemirror.mirror.table_log import manifest_of
 
 
 def known_times(table: str, identity: str, numbers: Collection[int]) -> dict[int, int]:
@@ -21,8 +22,7 @@ def known_times(table: str, identity: str, numbers: Collection[int]) -> dict[int
     for _, actions in latest_commits(table):
         if wanted <= known.keys():
             break
-        info = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
-        manifest = parse_manifest(info.get("userMetadata")) if info is not None else None
+        manifest = manifest_of(actions)
         if manifest is not None and manifest.identity == identity and manifest.file:
             known |= _times(manifest)
     return {number: known[number] for number in wanted & known.keys()}

@@ -14,16 +14,15 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import from_delta
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
-from lakemirror.engines.kernels.live_rows import live_rows
+from lakemirror.engines.kernels.live_rows import undeleted_rows
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import apply_target, target_of
-from lakemirror.landing_zone.reserved_columns import DELETED, START_AT
+from lakemirror.landing_zone.reserved_columns import START_AT
 from lakemirror.mirror.history.version_plans import spelled
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
@@ -32,7 +31,8 @@ _TIME = pa.timestamp("us", "UTC")
 
 
 def begins_at(view: View) -> int:
-    """When a history that is switched on later begins, in microseconds since the epoch."""
+    """When a history that is switched on later begins, in microseconds since the epoch: now, or right before the first
+    file that follows if that is earlier."""
     now = time.time_ns()
     if view.pending.files:
         now = min(now, view.pending.files[0].entry.modified - 1000)
@@ -57,9 +57,7 @@ def _versions(
     kind = next(stored_arrow_type(each) for each in target.columns if each.name == START_AT)
     names = [each.name for each in target.sources.columns if each.stored]
     for add in files:
-        for rows in live_rows(add, source):
-            if DELETED in rows.column_names:
-                rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
+        for rows in undeleted_rows(add, source):
             chosen = rows.select([name for name in names if name in rows.column_names])
             yield from chosen.append_column(START_AT, _starts(rows, sequence, began, kind)).to_batches()
 

@@ -20,7 +20,7 @@ from lakemirror.errors import Rejected, TableError
 from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, FolderFile, TableFiles
 from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.forgiving_json import invalid
-from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName
@@ -29,14 +29,13 @@ from lakemirror.mirror.position import (
     Detection,
     Manifest,
     Position,
-    applied_files,
     declared,
     file_mark,
     from_note,
     parse_detection,
 )
 from lakemirror.mirror.schema_evolution import check_needed_columns
-from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
+from lakemirror.mirror.table_log import LogCache, TableLog, applied_after, applied_of, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around
 from lakemirror.status.status import format_time
 from lakemirror.storage import Entry, Storage
@@ -74,11 +73,8 @@ class HistoryTable:
         return self.at is None or self.applied.count < at.number
 
     def after(self, files: Sequence[ChangeFile], table: TableLog, path: str, log: Log | None) -> HistoryTable:
-        """The table once these files are applied to it, as `View.after`."""
-        detection, sequences = parse_detection(table.detection, path), self.applied.sequences
-        if sequences is not None:
-            sequences = {**sequences, **{file.partition: file.sequence for file in files}}
-        applied = applied_files(detection, table.position, table.manifest, sequences, path)
+        """The table once these files are applied to it. `table`: what the commit recorded; `log`: with the commit."""
+        detection, applied = applied_after(table, self.applied, files, path)
         return replace(self, table=table, log=log, detection=detection, applied=applied, is_of_earlier=False)
 
 
@@ -125,11 +121,8 @@ class HistoryObserver:
         if not ours:
             return None
         target, log = max(ours, key=lambda each: each[1].applied_at)
-        path, at = self._storage.uri(target), log.position
-        detection = parse_detection(log.detection, path)
-        by_partition = detection.partitioned and detection.strategy != LAST_UPDATE and at is not None
-        sequences = read_sequences(path, at) if by_partition and at is not None else None
-        return log, applied_files(detection, at, log.manifest, sequences, path)
+        path = self._storage.uri(target)
+        return log, applied_of(path, parse_detection(log.detection, path), log.position, log.manifest)
 
     def _looked(self, named: HistoryTable, metadata: TableMetadata, same: Sequence[str]) -> HistoryTable:
         path = self._storage.uri(named.target)
@@ -144,11 +137,8 @@ class HistoryObserver:
         is_same = table is not None and at is not None and at.identity in same
         before = parse_detection(table.detection, path) if table is not None and is_same else Detection()
         detection = declared(before, metadata, at.number if at is not None and is_same else 0, str(self._name))
-        sequences: dict[str, int] | None = None
-        if detection.partitioned and detection.strategy != LAST_UPDATE:
-            sequences = read_sequences(path, at, log) if at is not None and is_same else {}
         manifest = table.manifest if table is not None and is_same else None
-        applied = applied_files(detection, at if is_same else None, manifest, sequences, path)
+        applied = applied_of(path, detection, at if is_same else None, manifest, log)
         is_of_earlier = at is not None and not is_same
         return replace(
             named, table=table, log=log, detection=detection, applied=applied, is_of_earlier=is_of_earlier

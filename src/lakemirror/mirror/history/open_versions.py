@@ -29,7 +29,7 @@ from lakemirror.delta.schema import from_delta
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
-from lakemirror.engines.kernels.live_rows import live_rows
+from lakemirror.engines.kernels.live_rows import live_rows, undeleted_rows
 from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_ranks
 from lakemirror.engines.kernels.version_rows import Changed, bounds_of, key_values, plain_columns, sequence_of
 from lakemirror.engines.kernels.write import write_rows
@@ -41,10 +41,11 @@ from lakemirror.engines.versions import changed_versions, may_have_closed, may_h
 from lakemirror.engines.write_versions import look_here, write_feed
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
-from lakemirror.landing_zone.reserved_columns import DELETED, END_AT, START_AT
+from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE, UPSERT
 from lakemirror.landing_zone.table_options import SCD2
 from lakemirror.mirror.apply import state_actions, transactions
+from lakemirror.mirror.history.first_versions import begins_at
 from lakemirror.mirror.history.history_tables import HistoryTable
 from lakemirror.mirror.history.version_plans import SEQUENCE_PROPERTY, SINCE_PROPERTY, TRACK_PROPERTY, since_of, spelled
 from lakemirror.mirror.observe import View
@@ -168,13 +169,10 @@ def are_of_the_rows(versions: Base, current: Base, keys: Sequence[str]) -> bool:
 
 
 def changed_moment(view: View, table: HistoryTable) -> int:
-    """When rows changed without a change file, in microseconds since the epoch: now, or right before the first file
-    that follows if that is earlier, but not before the last file that the history table has."""
+    """When rows changed without a change file, in microseconds since the epoch: as `begins_at`, but not before the last
+    file that the history table has."""
     last = table.table.manifest if table.table is not None else None
-    moment = time.time_ns()
-    if view.pending.files:
-        moment = min(moment, view.pending.files[0].entry.modified - 1000)
-    return max(moment // 1000, int(last.committed * 1e6) if last is not None else 0)
+    return max(begins_at(view), int(last.committed * 1e6) if last is not None else 0)
 
 
 def open_versions_as(
@@ -336,12 +334,8 @@ def _rows(source: Target, target: Target, files: Sequence[Action], bucket: tuple
 
 def _live(source: Target, files: Sequence[Action]) -> Iterator[pa.Table]:
     for add in files:
-        for rows in live_rows(add, source):
-            if END_AT in rows.column_names:
-                rows = rows.filter(_is_null(rows[END_AT]))
-            if DELETED in rows.column_names:
-                rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
-            yield rows
+        for rows in undeleted_rows(add, source):
+            yield rows.filter(_is_null(rows[END_AT])) if END_AT in rows.column_names else rows
 
 
 def _is_null(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -21,7 +21,7 @@ from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import from_delta, to_delta
-from lakemirror.engines.kernels.live_rows import live_rows
+from lakemirror.engines.kernels.live_rows import live_rows, undeleted_rows
 from lakemirror.engines.kernels.write import CHANGE_TYPE, write_change_feed, write_rows
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import target_of, unsupported_reason
@@ -93,8 +93,8 @@ def _dead(add: Action, target: Target) -> int:
 
 
 def _living(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:
-    for part in live_rows(add, old):
-        yield from part.filter(pc.invert(_is_dead(part))).select([column.name for column in new.columns]).to_batches()
+    for part in undeleted_rows(add, old):
+        yield from part.select([column.name for column in new.columns]).to_batches()
 
 
 def _gone(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,9 @@ def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tu
     names = spelled(sequence, columns)
     missing = next((name for name in names if name not in kinds), None)
     if missing is not None:
-        raise TableError("sequence-missing", f"{table}: no change file has the column {missing!r}", table=table)
+        message = f"{table}: the mirrored table has no column {missing!r}, the sequence of its versions"
+        hint = "Declare `sequence` first, and `history` once a change file with that column is applied."
+        raise TableError("sequence-missing", message, table=table, column=missing, hint=hint)
     if len(names) < 2:
         kind = kinds[names[0]] if names else "timestamp"
     else:
