@@ -23,6 +23,8 @@ TRACK_PROPERTY = "lakemirror.track"
 SEQUENCE_PROPERTY = "lakemirror.sequence"
 SINCE_PROPERTY = "lakemirror.since"
 """With a sequence: where the versions of an earlier table folder end, and those of the present one begin."""
+OFF_PROPERTY = "lakemirror.wasOff"
+"""It lacks changes: its option was off for a while."""
 BEGAN_PROPERTY = "lakemirror.began"
 """When a history table began that began later than its mirrored table."""
 
@@ -106,11 +108,11 @@ def with_versioning(
     """The row work of a table of versions. `work.history` is set."""
     assert work.history is not None
     table, history = options
-    columns = batch.columns
+    columns, configuration = batch.columns, snapshot.metadata.configuration if snapshot is not None else {}
     modified = tuple((item.file.entry.path, item.file.entry.modified // 1000) for item in batch.files)
     versioning = Versioning(
         spelled(history.track, columns), spelled(table.sequence, columns), table.deletes, modified, memory,
-        since_of(snapshot.metadata.configuration) if snapshot is not None else (),
+        since_of(configuration), OFF_PROPERTY in configuration,
     )  # fmt: skip
     candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
