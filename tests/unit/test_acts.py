@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -204,6 +205,27 @@ def test_replay_that_was_interrupted_goes_on(mirror: Path, monkeypatch: pytest.M
     MirroredDatabase(mirror).replay("t")
     assert not sync(mirror).failed
     assert living(mirror) == [*ROWS, (6, "5-6")]
+    sound(mirror)
+
+
+def test_an_interrupted_replay_is_not_lost_by_an_interrupted_resync(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder keeps the marker that the replay gave it: else the file that came back would count as applied."""
+    bad = put_broken(mirror, "t", 4)
+    change(mirror, 5, [6])
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    good = change(mirror, 4, [7])
+    good.replace(folder(mirror, "t") / "_QuarantinedFiles" / bad.name)
+    database = MirroredDatabase(mirror)
+    for point, act in (("resync.between-returns", database.replay), ("resync.before-marker", database.resync)):
+        monkeypatch.setattr(failpoints, "_reached", {})
+        with monkeypatch.context() as patched:
+            patched.setenv("LAKEMIRROR_FAILPOINT", f"{point}:1:error")
+            with contextlib.suppress(OSError, LakemirrorError):
+                act("t")
+        sync(mirror)
+    assert living(mirror) == [*ROWS, (6, "5-6"), (7, "4-7")]
     sound(mirror)
 
 

@@ -26,7 +26,6 @@ FEWEST_ROWS = 32 * 1024
 
 class EarlyRows:
     """One file of inserted rows. `positions`: those of the rows that it began with, ascending; none if there is none.
-
     Errors of the thread are raised by `add` and `close`.
     """
 
@@ -34,6 +33,7 @@ class EarlyRows:
 
     def __init__(self, pool: ThreadPoolExecutor, shared: Shared, held: HeldChanges | None) -> None:
         self._pool, self._shared, self._held = pool, shared, held
+        self._parts: list[pa.Table] = []
         self._files: Files | None = None
         self._begun: Future[None] | None = None
 
@@ -48,14 +48,13 @@ class EarlyRows:
         groups = -(-count // most)
         self.positions = positions
         self._files = Files(target, replace(self._shared.sizes, rows_a_group=-(-count // groups)))
-        self._begun = self._pool.submit(self._write, self._held, self._files)
+        self._begun = self._pool.submit(self._write_first, self._held, self._files)
 
     def add(self, rows: pa.Table) -> None:
         """Adds rows to the file that was begun."""
         files = self._waited()
         assert files is not None
-        for batch in rows.to_batches():
-            files.add(batch)
+        self._write(rows, files)
 
     def close(self) -> Sequence[Action]:
         """Completes the file. The content of its `add` action; nothing if none was begun."""
@@ -67,8 +66,16 @@ class EarlyRows:
         if self._files is not None:
             self._files.remove()
 
-    def _write(self, held: HeldChanges, files: Files) -> None:
-        for batch in held.rows(self.positions).to_batches():
+    def rows(self) -> list[pa.Table]:
+        """All rows of the file in one table; nothing if none was begun, or they have not the same types."""
+        return [pa.concat_tables(self._parts)] if len({part.schema for part in self._parts}) == 1 else []
+
+    def _write_first(self, held: HeldChanges, files: Files) -> None:
+        self._write(held.rows(self.positions), files)
+
+    def _write(self, rows: pa.Table, files: Files) -> None:
+        self._parts.append(rows)
+        for batch in rows.to_batches():
             files.add(batch)
 
     def _waited(self) -> Files | None:

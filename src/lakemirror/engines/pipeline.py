@@ -51,6 +51,7 @@ from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.keys.written_rows import keep_files
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.storage.place import local_path
 
@@ -185,13 +186,14 @@ class Pipeline(ABC):
                 result = self._write(work, shared, held, effect, written)
                 adds = early.close()
             written += adds
+            if self.index is not None and target.reads_old_rows:
+                keep_files(adds, target, early.rows())
             return replace(result, adds=(*result.adds, *adds), ignored=effect.ignored, late=effect.late)
         if held is not None:
             markers = unit_kernels.as_upserts(held.markers) if work.inserts_replace else held.markers
             effect = self._net_effect(work, shared, fold(work, held.keys(target), markers, held.names))
             return self._write(work, shared, held, effect, written)
-        apart = self.fold_apart(work, shared)
-        if apart is not None:
+        if (apart := self.fold_apart(work, shared)) is not None:
             return self._write(work, shared, None, apart, written)
         with fold_in_passes(work, self.keys_of(work, shared), self._scratch_of(target), self.fold_memory) as folded:
             return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
@@ -358,7 +360,11 @@ class Pipeline(ABC):
         if effect is not None and effect.early is not None:
             effect.early.add(rows)
             return []
-        return self._written(step, unit_kernels.write_held, shared, slices(rows), written)
+        parts = slices(rows)
+        adds = self._written(step, unit_kernels.write_held, shared, parts, written)
+        if self.index is not None and work.target.reads_old_rows:
+            keep_files(adds, work.target, parts)
+        return adds
 
     def _write_feed(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]

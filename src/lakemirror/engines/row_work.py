@@ -134,7 +134,7 @@ class Versioning:
     the changes of a key; empty: files and rows do. `deletes`: HARD, SOFT or IGNORE. `modified`: by the name of a change
     file when it was written, in microseconds since the epoch. `memory`: the remembered changes, if there are some.
     `since`: with a sequence, the value of it, as texts, at which the versions of an earlier table folder end; empty:
-    there is none.
+    there is none. `was_off`: the table of versions lacks changes of a time when its option was off.
     """
 
     track: tuple[str, ...] = ()
@@ -143,6 +143,7 @@ class Versioning:
     modified: tuple[tuple[str, int], ...] = ()
     memory: Remembered | None = None
     since: tuple[str, ...] = ()
+    was_off: bool = False
 
 
 class Remembered(NamedTuple):

@@ -5,15 +5,17 @@ least sequence of the changes ─▶ `reaches`: the highest one that a file has,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.keys.key_values import whole_numbers
 from lakemirror.keys.wanted_keys import bound, numbers_of
 
 _REMEMBERED = 16 * 1024  # values of the statistics of data files
@@ -28,20 +30,79 @@ def files_reached(files: Sequence[Action], target: Target, sequence: Sequence[st
     return [number for number, add in enumerate(files) if column is None or reaches(add, column, least)]
 
 
-def reaches(add: Action, column: TargetColumn, least: Any) -> bool:
+def reaches(add: Action, column: TargetColumn, least: Any, most: Any = None) -> bool:
     """False if the statistics say that all values that a file has in this column, of a sequence or of ends, are lower
-    than `least`, in the form of `bound`; None: no such value is known."""
-    value, kind = value_of(add, "maxValues", column.physical_name), column.type
-    if isinstance(value, dict) or least is None:
-        return True  # a sequence of several columns
-    high = bound(value, kind, up=True) if value is not None else None
-    if high is None:
-        return True
-    return bool(high >= least or (isinstance(least, bytes) and least.startswith(high)))
+    than `least` or higher than `most`, in the form of `bound`; None: no such value is known."""
+    high = _limit(add, "maxValues", column) if least is not None else None
+    if high is not None and high < least and not (isinstance(least, bytes) and least.startswith(high)):
+        return False
+    low = _limit(add, "minValues", column) if most is not None else None
+    return low is None or bool(low <= most)
+
+
+def _limit(add: Action, what: str, column: TargetColumn) -> Any:
+    """What the statistics of a file say of a column, in the form of `bound`; None if nothing, or of several columns."""
+    value = value_of(add, what, column.physical_name)
+    if value is None or isinstance(value, dict):
+        return None
+    return bound(value, column.type, up=what == "maxValues")
+
+
+class Span(NamedTuple):
+    """From which value on, and up to which, each of some keys is looked up in a column. NULL in `highs`, or None: there
+    is no limit."""
+
+    lows: pa.Array
+    highs: pa.Array | None = None
+
+    def chosen(self, which: np.ndarray) -> Span:
+        """The spans of the keys with these numbers."""
+        highs = None if self.highs is None else self.highs.take(whole_numbers(which))
+        return Span(self.lows.take(whole_numbers(which)), highs)
+
+    @property
+    def limits(self) -> tuple[Any, Any]:
+        """The lowest and the highest value of all keys in the form of `bound`; None: no such value is known."""
+        return least_bound(self.lows), None if self.highs is None else least_bound(self.highs, up=True)
+
+
+def files_of_keys(
+    files: Sequence[Action], column: TargetColumn | None, span: Span | None, keys: int
+) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Which of so many keys are looked up in which files, by the statistics of a column: numbers of files and of keys.
+
+    No file comes twice. A few keys with low values do not make all others be looked up in as many files: keys are
+    divided into a few groups. `span`: of the keys; None, also as `column`: all keys are looked up in all files.
+    """
+    if column is None or span is None:
+        if files and keys:
+            yield list(range(len(files))), np.arange(keys)
+        return
+    groups = _groups(span, keys)
+    limits = [
+        (least_bound(each.lows), each.highs and least_bound(each.highs, up=True)) for each in map(span.chosen, groups)
+    ]
+    together: dict[tuple[int, ...], list[int]] = {}
+    for number, add in enumerate(files):
+        its = tuple(place for place, (least, most) in enumerate(limits) if reaches(add, column, least, most))
+        if its:
+            together.setdefault(its, []).append(number)
+    for which, numbers in together.items():
+        yield numbers, np.sort(np.concatenate([groups[place] for place in which]))
+
+
+def _groups(span: Span, keys: int) -> list[np.ndarray]:
+    """The keys without a highest value, and the others; of each the sixteenth with the lowest values, three times as
+    many, and the rest."""
+    is_open = np.ones(keys, bool) if span.highs is None else np.asarray(span.highs.is_null())
+    order = np.asarray(pc.sort_indices(span.lows)).astype(np.int64)
+    groups = [order[which[order]] for which in (is_open, ~is_open)]
+    return [part for its in groups for part in np.split(its, [-(-len(its) // 16), -(-len(its) // 4)]) if len(part)]
 
 
 def value_of(add: Action, what: str, column: str) -> Any:
-    """What the statistics of a file say of one column: `what` is `maxValues` or `nullCount`. None if they say nothing.
+    """What the statistics of a file say of one column; None if they say nothing. `what`: `minValues`, `maxValues` or
+    `nullCount`.
 
     Unlike `parse_statistics`, quick for thousands of files that are asked one after the other.
     """
@@ -55,17 +116,19 @@ def _value(stats: str, what: str, column: str) -> Any:
     return values.get(column) if isinstance(values, dict) else None
 
 
-def least_bound(values: pa.ChunkedArray) -> Any:
-    """The least of these values of a sequence in the form of `bound`; None if it has none, as where one is NULL."""
-    kind = values.type
+def least_bound(values: pa.Array | pa.ChunkedArray, *, up: bool = False) -> Any:
+    """The least of these values of a sequence (`up`: the highest) in the form of `bound`; None if it has none, as where
+    one is NULL."""
+    kind, chosen = values.type, pc.max if up else pc.min
     if not len(values) or values.null_count:
         return None
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        return int(numbers_of(values).min())
+        numbers = numbers_of(pa.chunked_array([values]) if isinstance(values, pa.Array) else values)
+        return int(numbers.max() if up else numbers.min())
     if pa.types.is_string(kind):
-        least = pc.min(values).as_py()
-        return None if least is None else least.encode()
-    return pc.min(values).as_py() if pa.types.is_decimal(kind) else None
+        found = chosen(values).as_py()
+        return None if found is None else found.encode()
+    return chosen(values).as_py() if pa.types.is_decimal(kind) else None
 
 
 def least_of(sequences: pa.ChunkedArray) -> Any:

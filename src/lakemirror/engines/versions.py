@@ -32,9 +32,9 @@ from lakemirror.engines.kernels.version_rows import (
     plain_columns,
     sequence_of,
 )
-from lakemirror.engines.row_work import FILE, ROW, Action, Target, Versioning
-from lakemirror.engines.sequence_bounds import files_reached, least_bound, reaches, value_of
-from lakemirror.keys.key_values import comparable, each_once, key_codes, whole_numbers
+from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
+from lakemirror.engines.sequence_bounds import Span, files_of_keys, value_of
+from lakemirror.keys.key_values import combined, comparable, each_once, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
@@ -55,7 +55,13 @@ class ChangedVersions(NamedTuple):
     def deleted(self) -> dict[int, np.ndarray]:
         """The rows (ascending) that go, by the number of their file."""
         files, rows = (np.asarray(self.known[name].combine_chunks())[self.rows.removed] for name in (FILE, ROW))
-        return {int(file): np.sort(rows[files == file]) for file in np.flatnonzero(np.bincount(files))}
+        if not len(files):
+            return {}
+        cuts = np.flatnonzero(np.diff(files)) + 1  # versions are known file by file
+        parts: dict[int, list[np.ndarray]] = {}
+        for place, its in zip([0, *cuts], np.split(rows, cuts), strict=True):
+            parts.setdefault(int(files[place]), []).append(its)
+        return {file: np.sort(np.concatenate(its), kind="stable") for file, its in parts.items()}
 
 
 def changed_versions(
@@ -98,10 +104,11 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
     takes_values = changes.names is not None and (
         versioning.deletes == SOFT or bool(versioning.since) or (bool(versioning.sequence) and not files)
     )  # a partial row may take values from an event that has no version any more, or none at all
-    least = None if takes_values else _least(versioning, deeper)
+    codes = keys.codes[0], keys.codes[1][keys.deeper[keys.codes[1]]]
+    ends = None if takes_values else _ends(versioning, known, deeper, codes)
+    closed = [number for number, yes in enumerate(is_open) if not yes]
     column = next(each for each in target.columns if each.name == END_AT)
-    closed = [n for n, yes in enumerate(is_open) if not yes and reaches(files[n], column, least)]
-    found = _found(target, files, closed, key_values(deeper.rows, target), look)
+    found = _found_within(target, files, closed, key_values(deeper.rows, target), (column, ends), look)
     is_deeper = keys.deeper[keys.codes[0]]
     all_its = pa.concat_tables([known.filter(pa.array(is_deeper)) if is_deeper.any() else known.slice(0, 0), found])
     its = _of_this_folder(all_its, versioning)
@@ -153,42 +160,25 @@ def _nulls_of_end(add: Action, target: Target) -> Any:
     return found
 
 
-def _least(versioning: Versioning, changes: Changed) -> Any:
-    """The least time of the changes in the form of `bound`; None if it has none."""
-    if not versioning.sequence:
-        assert changes.times is not None
-        return int(changes.times.min())
-    return least_bound(changes.rows[versioning.sequence[0]]) if len(versioning.sequence) == 1 else None
-
-
-def _events_needed(
-    target: Target, versioning: Versioning, known: pa.Table, changes: Changed
-) -> list[tuple[pa.Table, Any]]:
-    """Keys of the changes, and the least sequence of the remembered changes that they need, in the form of `bound`;
-    None: they need all. `known`: the versions of these keys.
-
-    A key whose changes touch a version needs the events from the begin of that version on, others those from its first
-    change on: a few that are late do not make all look through everything that is remembered.
+def _ends(
+    versioning: Versioning, known: pa.Table, changes: Changed, codes: tuple[np.ndarray, np.ndarray]
+) -> Span | None:
+    """Between which times the closed versions end that each change may touch: from its own time on, until the open
+    version of its key begins. None for a sequence of several columns. `codes`: of the keys of `known` and the changes.
     """
-    keys = key_values(changes.rows, target)
-    if len(versioning.sequence) != 1 or versioning.since:  # a version that is cut off needs every event of its key
-        return [(keys, None)]
-    codes = key_codes(comparable(pa.concat_tables([key_values(known, target), keys]).combine_chunks()))
-    old, new = codes[: known.num_rows], codes[known.num_rows :]
-    ends, times = sequence_ranks(
-        [bounds_of(known, END_AT, versioning.sequence), sequence_of(changes.rows, versioning.sequence)], len(codes)
-    )
-    first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, new, times)
-    is_touched = (ends == 0) | (ends >= first[old])  # 0: NULL
-    touches = np.isin(new, old[is_touched])
-    needed = []
-    for which, begins in ((touches, known[START_AT].filter(pa.array(is_touched))), (~touches, known[START_AT][:0])):
-        if which.any():
-            leasts = [least_bound(changes.rows[versioning.sequence[0]].filter(pa.array(which)))]
-            leasts += [least_bound(begins)] if len(begins) else []
-            needed.append((keys.filter(pa.array(which)), None if None in leasts else min(leasts)))
-    return needed
+    if not versioning.sequence:
+        return Span(pa.array(changes.times))
+    if len(versioning.sequence) > 1:
+        return None
+    times = combined(changes.rows[versioning.sequence[0]])
+    if versioning.since:  # a version that is cut off begins later than the table says
+        return Span(times)
+    (old, new), opened = codes, np.flatnonzero(np.asarray(known[END_AT].is_null()))
+    count = np.bincount(old[opened], minlength=int(max(old.max(initial=0), new.max(initial=0))) + 1)
+    place = np.full(len(count), -1)
+    place[old[opened]] = opened
+    number = np.where(count[new] == 1, place[new], -1)
+    return Span(times, combined(known[START_AT]).take(pa.array(number, mask=number < 0)))
 
 
 def _remembered(
@@ -199,14 +189,16 @@ def _remembered(
     not. `wanted`: the changes, and whether all that is remembered is needed."""
     memory, (changes, needs_all) = versioning.memory, wanted
     assert memory is not None
-    needed = [(key_values(changes.rows, target), None)]
+    span = None
     if not needs_all:
-        needed = _events_needed(target, versioning, known, changes)
-    parts = []
-    for keys, least in needed:
-        numbers = files_reached(memory.files, memory.target, versioning.sequence, least)
-        parts.append(_found(memory.target, memory.files, numbers, keys, look))
-    rows = pa.concat_tables(parts)
+        needs = _memory_needed(target, versioning, known, changes)
+        if not len(needs):
+            return None, 0
+        changes = changes.chosen(needs)
+        span = _from_begins(target, versioning, known, changes)
+    column = _sequence_column(memory.target, versioning)
+    keys, files = key_values(changes.rows, target), range(len(memory.files))
+    rows = _found_within(memory.target, memory.files, files, keys, (column, span), look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
     for name in versioning.sequence:  # NULL: it was remembered for another sequence
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())
@@ -240,6 +232,59 @@ def _remembered(
     return (earlier.chosen(chosen) if len(chosen) else None), int(forgotten.sum()) + revived
 
 
+def _memory_needed(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> np.ndarray:
+    """The places of the changes that need remembered ones of their key; all of a key do, or none.
+
+    A key needs none if it has an open version, and each change falls into a version, at its only event or after the
+    last one: what happens from then on is what the versions say.
+    """
+    if versioning.since or versioning.was_off:  # versions lack events that are remembered
+        return np.arange(len(changes.markers))
+    (old, new), names = _codes([known, changes.rows], target), versioning.sequence
+    bounds = [bounds_of(known, name, names) for name in (START_AT, END_AT)]
+    starts, ends, lasts, times = sequence_ranks(
+        [*bounds, *(sequence_of(rows, names) for rows in (known, changes.rows))],
+        int(max(old.max(initial=0), new.max(initial=0))) + 1,
+    )
+    is_open, step = ends == 0, int(max(starts.max(initial=0), times.max(initial=0))) + 1  # 0: NULL
+    begins = old * step + starts
+    order = np.argsort(begins, kind="stable")
+    place = np.searchsorted(begins[order], new * step + times, "right") - 1
+    if not len(order):
+        return np.arange(len(new))
+    its = order[np.maximum(place, 0)]  # the last version of the key that begins at the change or before
+    falls = (place >= 0) & (old[its] == new) & (is_open[its] | (times < ends[its]))
+    falls &= (lasts[its] == starts[its]) | ((lasts[its] > starts[its]) & (times > lasts[its]))
+    needs = ~falls | ~np.isin(new, old[is_open])
+    found: np.ndarray = np.flatnonzero(np.isin(new, new[needs]))
+    return found
+
+
+def _from_begins(target: Target, versioning: Versioning, known: pa.Table, changes: Changed) -> Span | None:
+    """For each change, from which time on the remembered changes of its key matter: from its first change, or the begin
+    of the first version on that its changes touch. None: from the first one on."""
+    if len(versioning.sequence) > 1 or versioning.since:  # a version that is cut off needs every event of its key
+        return None
+    (old, new), names = _codes([known, changes.rows], target), versioning.sequence
+    starts, ends, times = sequence_ranks(
+        [
+            *(bounds_of(known, name, names) for name in (START_AT, END_AT)),
+            sequence_of(changes.rows, names),
+        ],
+        int(max(old.max(initial=0), new.max(initial=0))) + 1,
+    )
+    first = np.full(int(max(old.max(initial=0), new.max(initial=0))) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, new, times)
+    touched = np.flatnonzero((ends == 0) | (ends >= first[old]))  # 0: NULL
+    key, time = np.concatenate([new, old[touched]]), np.concatenate([times, starts[touched]])
+    order = np.lexsort((time, key))[::-1]
+    least = np.zeros(len(first), np.int64)
+    least[key[order]] = order  # of each key the last one counts: the least time
+    own = combined(changes.rows[names[0]])
+    begins = combined(known[START_AT]).take(whole_numbers(touched)).cast(own.type)
+    return Span(pa.concat_arrays([own, begins]).take(whole_numbers(least[new])))
+
+
 def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, np.ndarray], first: np.ndarray) -> int:
     """How many keys have a change before their last delete, which is not remembered: the mirrored table has it again.
 
@@ -250,6 +295,30 @@ def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, 
     np.maximum.at(known, events[0], events[1])
     is_closed = (last >= 0) & (last != np.iinfo(np.int64).max)
     return int((is_closed & (first < last) & (known < last)).sum())
+
+
+def _sequence_column(target: Target, versioning: Versioning) -> TargetColumn | None:
+    """The column of the sequence; None if it has several."""
+    return next((each for each in target.columns if [each.name] == list(versioning.sequence)), None)
+
+
+def _codes(tables: Sequence[pa.Table], target: Target) -> list[np.ndarray]:
+    """One number for each row of each table, the same for rows with the same key."""
+    keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
+    return np.split(key_codes(comparable(keys)), np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+def _found_within(
+    target: Target, files: Sequence[Action], numbers: Sequence[int], keys: pa.Table,
+    within: tuple[TargetColumn | None, Span | None], look: Look,
+) -> pa.Table:  # fmt: skip
+    """`_found` where each key is looked up only in files that may have a value of its span in a column. `within`: this
+    column, and the spans of the keys; None: all files."""
+    tables = [no_versions(target)]
+    for chosen, places in files_of_keys([files[number] for number in numbers], *within, len(keys)):
+        its = keys if len(places) == len(keys) else keys.take(whole_numbers(places))
+        tables.append(_found(target, files, [numbers[place] for place in chosen], its, look))
+    return pa.concat_tables(tables)
 
 
 def _found(target: Target, files: Sequence[Action], numbers: Iterable[int], keys: pa.Table, look: Look) -> pa.Table:

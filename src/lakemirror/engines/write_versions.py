@@ -255,7 +255,7 @@ def _result(
     for each in done:
         for number, rows in each.deleted.items():
             gone.setdefault(number, []).append(rows)
-    deleted = {number: np.sort(np.concatenate(parts)) for number, parts in gone.items()}
+    deleted = {number: np.sort(np.concatenate(parts), kind="stable") for number, parts in gone.items()}  # some runs
     adds = [add for each in done for add in each.adds]
     changes = tuple(change for each in done for change in each.changes)
     beyond = sum(each.beyond for each in done)

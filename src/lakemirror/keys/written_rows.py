@@ -30,6 +30,13 @@ def keep_written(add: Action, target: Target, rows: pa.Table) -> None:
         LATELY_WRITTEN.put(_name_of(add, target), kept.rename_columns([column.physical_name for column in stored]))
 
 
+def keep_files(adds: Sequence[Action], target: Target, rows: Sequence[pa.Table]) -> None:
+    """`keep_written` for several data files, if each of these tables has become one."""
+    if len(adds) == len(rows):
+        for add, its in zip(adds, rows, strict=True):
+            keep_written(add, target, its)
+
+
 def is_in_memory(add: Action, target: Target) -> bool:
     """True if rows of this data file are in memory."""
     return LATELY_WRITTEN.get(_name_of(add, target)) is not None

@@ -120,6 +120,15 @@ def leaves(arrow_type: pa.DataType) -> int:
     return count
 
 
+def becomes_text(arrow_type: pa.DataType) -> bool:
+    """True for values that a table keeps as text without being text: lists, structs, maps, times of day."""
+    if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
+        return becomes_text(arrow_type.value_type)
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return not _is_uuid(arrow_type) and becomes_text(arrow_type.storage_type)
+    return _is_nested(arrow_type) or bool(pa.types.is_time(arrow_type))
+
+
 def note(arrow_type: pa.DataType) -> str | None:
     """What the table loses of this type, or keeps in another form; None where it keeps all."""
     if _is_nested(arrow_type):

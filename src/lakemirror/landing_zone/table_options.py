@@ -119,6 +119,9 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     for option, needs in (("sequence", bool(sequence)), ("history", any(each.mode == SCD2 for each in history))):
         if needs and not key_columns:
             raise members.refused(option, "needs keyColumns: without keys no two rows are one")
+    fixed = {name.lower() for name in (*key_columns, *sequence)}
+    for name in (name for each in history for name in each.track if name.lower() in fixed):
+        raise members.refused("history.track", f"names {shown(name)}, which is a key column or the sequence")
     if sequence and {name.lower() for name in sequence} <= {name.lower() for name in key_columns}:
         raise members.refused("sequence", f"names keyColumns alone: {shown(sequence)} orders no changes of one key")
     if deletes != HARD and not key_columns:

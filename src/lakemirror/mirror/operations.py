@@ -96,7 +96,7 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """
     folder = folder_named(storage, table)
     _check_archive(storage, folder, default_schema)
-    _mark_anew(storage, folder.name)
+    _mark_anew(storage, folder.name, _log_of(storage, folder.name, default_schema))
     failpoints.reach("resync.before-return")
     moved = _bring_back(storage, folder.name)
     text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
@@ -150,7 +150,7 @@ def replay(
         )
     if late:
         _check_archive(storage, folder, default_schema)
-        _mark_anew(storage, folder.name)  # first: at its old place the file would count as applied
+        _mark_anew(storage, folder.name, log_)  # first: at its old place the file would count as applied
     moved = 0
     for entry in chosen:
         home = _home(entry, QUARANTINED)
@@ -262,8 +262,14 @@ def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -
     return marker is not None and at is not None and marker.id != at.identity
 
 
-def _mark_anew(storage: Storage, name: TableName) -> None:
-    """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`."""
+def _mark_anew(storage: Storage, name: TableName, found: TableLog | None) -> None:
+    """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`.
+
+    One that an interrupted operation has given it stays: without a marker for a moment, the folder could get that of
+    the table again, and a file that has come back from quarantine would count as applied.
+    """
+    if _is_marked_anew(storage, name, found):
+        return
     path = f"{name.folder}/{MARKER}"
     before = marker_of(storage, name)
     earlier = (before.id, *before.resync_of)[:_MOST_RESYNCS] if before is not None else ()

@@ -71,6 +71,11 @@ class Base:
     history: HistoryTable | None = None
     follows: tuple[Column, ...] = ()
 
+    @property
+    def shown(self) -> str:
+        """The folder in messages: relative to the database."""
+        return self.path.removeprefix(self.database).strip("/") if self.database else self.path
+
 
 class AddedFile(NamedTuple):
     """A change file that becomes a data file as it is. `is_own`: lakemirror wrote it, from delimited text."""
@@ -138,7 +143,7 @@ def plan(
     options, growth = view.files.metadata.options, rules.columns
     if options is not NO_OPTIONS or DELETES_PROPERTY in configuration or OPTIONS_PROPERTY in configuration:
         kept = before.get("configuration", {}) if exists else {}
-        configuration = configuration_with(configuration, options, kept, base.path)
+        configuration = configuration_with(configuration, options, kept, base.shown)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
     growth = growth_of(growth, configuration, columns, base.path)
@@ -158,7 +163,7 @@ def plan(
     metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
-        check_deletes(metadata, base.path)
+        check_deletes(metadata, base.shown)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = row_work(view, batch, target, uri, snapshot if exists else None)

@@ -24,7 +24,7 @@ from lakemirror.delta.protocol import MAPPING
 from lakemirror.delta.schema import PHYSICAL_NAME, Column, fields_of, needs_mapping
 from lakemirror.engines.row_work import PLACES
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.column_types import FileColumn, fits, widens
+from lakemirror.landing_zone.column_types import FileColumn, becomes_text, fits, widens
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS, UNCHANGED, is_misspelt_names
 from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE, UTC, zone_of
@@ -194,7 +194,7 @@ def check_sequence(
 
     TableError `sequence-missing`, `sequence-null`.
     """
-    held = {column.name.lower() for column in file_columns}
+    held = {column.name.lower(): column.arrow_type for column in file_columns}
     types = {column.name.lower(): column.type for column in columns}
     for name in sequence:
         kind, hint = types.get(name.lower()), None
@@ -203,8 +203,8 @@ def check_sequence(
         elif kind is None:
             message = f"{file}, row 1: column {name!r} is NULL, and it is the sequence of this table"
             raise TableError("sequence-null", message, file=file, row=1, column=name)
-        elif kind not in _ORDERED and not kind.startswith("decimal"):
-            message = f"{file}: column {name!r} is {kind}; a sequence is of numbers, dates, timestamps or strings"
+        elif becomes_text(given := held[name.lower()]) or (kind not in _ORDERED and not kind.startswith("decimal")):
+            message = f"{file}: column {name!r} is {given}; a sequence is of numbers, dates, timestamps or strings"
             hint = "Name another column as `sequence` in _metadata.json, or publish the column in one of these types."
         else:
             continue

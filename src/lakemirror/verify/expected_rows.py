@@ -138,9 +138,9 @@ def _in_order(changes: pa.Table, meaning: Meaning) -> _Events:
         mark = np.where(mark == INSERT, UPSERT, mark)
     keys = [_array(changes[name]) for name in meaning.keys]
     by = {name: row_hashes(keys, len(mark), seed).view(np.int64) for name, seed in (("key", _KEY), ("too", _KEY_TOO))}
-    sorted_by = pa.table(
-        {**by, **{f"s{i}": changes[name] for i, name in enumerate(meaning.sequence)}, PLACE: changes[PLACE]}
-    )
+    for i, name in enumerate(meaning.sequence):  # NULL, before the table had a sequence, is before all others
+        by |= {f"has{i}": changes[name].is_valid(), f"s{i}": changes[name]}
+    sorted_by = pa.table({**by, PLACE: changes[PLACE]})
     order = pc.sort_indices(sorted_by, [(name, "ascending") for name in sorted_by.column_names])
     rows, mark, sorted_by = changes.take(order), mark[np.asarray(order)], sorted_by.take(order)
     key = _numbered([sorted_by["key"], sorted_by["too"]])

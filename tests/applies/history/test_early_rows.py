@@ -55,7 +55,7 @@ def test_the_table_is_the_same(deletes: str, sequence: str, added: list[tuple[in
     @settings(max_examples=rounds(10, 150), deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def compare(data: Any) -> None:
-        play(data.draw(stories(deletes, sequence, None, partial=data.draw(st.booleans()))))
+        play(data.draw(stories(deletes, sequence, None, partial=data.draw(st.booleans()))), own_cache=True)
 
     compare()
     assert any(early for early, _ in added)

@@ -123,6 +123,11 @@ def test_what_is_wrong_is_said_with_file_and_row(tmp_path: Path) -> None:
     put(tmp_path, "t", 1, marked([4], id=[1], v=["a"]))
     error = failure(tmp_path)
     assert error.code == "sequence-missing" and error.file.endswith(f"{1:020}.parquet")
+    wrong = pa.array([["x"]]), pa.array([{"x": 1}]), pa.array([1], pa.time64("us")), pa.array([True]), pa.array([b"x"])
+    for kind, values in zip(("list", "struct", "time", "bool", "binary"), wrong, strict=True):
+        put(tmp_path, "t", 1, marked([4], id=[1], n=values, v=["a"]))
+        error = failure(tmp_path)
+        assert f"is {kind}" in error.message and "another column" in str(error.hint), error
     change(tmp_path, 1, (4, 1, "a"))
     sync(tmp_path)
     names = pa.array([["n"]], pa.list_(pa.string()))

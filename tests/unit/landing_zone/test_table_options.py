@@ -53,6 +53,8 @@ def test_histories_by_mode_object_or_list() -> None:
         ({"history": 5}, "lakemirror.history.mode must be a string, not 5"),
         ({"sequence": "__rowmarker__"}, 'sequence names "__rowmarker__", which is no column of the source'),
         ({"history": {"mode": "scd2", "track": ["a", "__START_AT"]}}, 'history.track names "__START_AT"'),
+        ({"history": {"mode": "scd2", "track": ["a", "Id"]}}, 'history.track names "Id", which is a key column'),
+        ({"sequence": "n", "history": {"mode": "scd2", "track": ["N"]}}, 'names "N", which is a key column or the seq'),
         ({"late_days": 3}, "without lakemirror.sequence"),
         ({"sequence": "a", "late_days": 0}, "lakemirror.late_days"),
         ({"history": "scd3"}, "history.mode"),

@@ -27,7 +27,7 @@ from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
-from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY
+from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
@@ -66,7 +66,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     assert table is not None and at is not None and current.snapshot is not None
     before = current.snapshot.metadata.value
     rows: list[Action] = []
-    is_late, began = table.options.mode == LATE, 0
+    declared, is_late, began = view.files.metadata, table.options.mode == LATE, 0
     columns = from_delta(before["schemaString"])
     if base.snapshot is not None:
         own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
@@ -84,9 +84,9 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
         now = int(time.time() * 1000)
         rows = [{"remove": removed(add, now, data_change=True)} for add in base.snapshot.files.values()]
     elif table.options.mode == SCD2:
-        declared = view.files.metadata
         if table.is_of_earlier and declared.options.sequence and end_open(view, base, rules.durability):
             return
+        metadata = {**metadata, "configuration": {**metadata["configuration"], OFF_PROPERTY: "true"}}
         try:
             rows = open_versions_as(base, metadata, declared.key_columns, changed_moment(view, table), current)
         except RowsBehind:

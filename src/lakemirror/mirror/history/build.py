@@ -41,7 +41,13 @@ from lakemirror.mirror.history.applied_files import HistoryFiles, incomplete
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.history.open_versions import are_of_the_rows
 from lakemirror.mirror.history.target_plans import completing, history_metadata, plan_history, remembered, view_of
-from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, SINCE_PROPERTY, TRACK_PROPERTY, spelled
+from lakemirror.mirror.history.version_plans import (
+    BEGAN_PROPERTY,
+    OFF_PROPERTY,
+    SINCE_PROPERTY,
+    TRACK_PROPERTY,
+    spelled,
+)
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base
@@ -52,7 +58,7 @@ from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage, place
 
 _ROUNDS = 5
-_OF_BEFORE = (TRACK_PROPERTY, SINCE_PROPERTY, BEGAN_PROPERTY)
+_OF_BEFORE = (TRACK_PROPERTY, SINCE_PROPERTY, BEGAN_PROPERTY, OFF_PROPERTY)
 _IN_PROCESS = "process"  # the table in the work folder needs to survive nothing
 
 

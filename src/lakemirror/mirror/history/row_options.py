@@ -88,7 +88,7 @@ def configuration_with(
     TableError `deletes-mode-changed` for a table that keeps deleted rows and shall not any more.
     """
     if before.get(DELETES_PROPERTY) == SOFT != options.deletes:
-        message = f"{table}: deletes were soft and are now {options.deletes}, and the table holds deleted rows"
+        message = f"{table}: deletes were soft and are now {options.deletes}, and the table still has `{DELETED}`"
         raise TableError("deletes-mode-changed", message, table=table)
     after = {name: value for name, value in configuration.items() if name != OPTIONS_PROPERTY}
     declared = {name: value for name, value in as_declared(options).items() if name in OPTION_NAMES}

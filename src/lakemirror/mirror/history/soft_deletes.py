@@ -49,9 +49,9 @@ def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: P
     assert snapshot is not None
     reason = unsupported_reason(snapshot)
     if reason is not None:
-        message = f"{base.path}: deletes cannot become soft, because the data files cannot be written again: {reason}"
-        raise TableError("table-feature-unsupported", message, table=base.path)
-    metadata = _with_own(snapshot.metadata.value, base.path)
+        message = f"{base.shown}: deletes cannot become soft, because the data files cannot be written again: {reason}"
+        raise TableError("table-feature-unsupported", message, table=base.shown)
+    metadata = _with_own(snapshot.metadata.value, base.shown)
     target = target_of(base.path, metadata, view.files.metadata.key_columns)
     columns = (replace(each, default="false") if each.name == DELETED else each for each in target.columns)
     target = replace(target, columns=tuple(columns), version=snapshot.version + 1)

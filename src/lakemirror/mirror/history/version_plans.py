@@ -23,6 +23,8 @@ TRACK_PROPERTY = "lakemirror.track"
 SEQUENCE_PROPERTY = "lakemirror.sequence"
 SINCE_PROPERTY = "lakemirror.since"
 """With a sequence: where the versions of an earlier table folder end, and those of the present one begin."""
+OFF_PROPERTY = "lakemirror.wasOff"
+"""It lacks changes: its option was off for a while."""
 BEGAN_PROPERTY = "lakemirror.began"
 """When a history table began that began later than its mirrored table."""
 
@@ -36,7 +38,9 @@ def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tu
     names = spelled(sequence, columns)
     missing = next((name for name in names if name not in kinds), None)
     if missing is not None:
-        raise TableError("sequence-missing", f"{table}: no change file has the column {missing!r}", table=table)
+        message = f"{table}: the mirrored table has no column {missing!r}, the sequence of its versions"
+        hint = "Declare `sequence` first, and `history` once a change file with that column is applied."
+        raise TableError("sequence-missing", message, table=table, column=missing, hint=hint)
     if len(names) < 2:
         kind = kinds[names[0]] if names else "timestamp"
     else:
@@ -105,11 +109,11 @@ def with_versioning(
     """The row work of a table of versions. `work.history` is set."""
     assert work.history is not None
     table, history = options
-    columns = batch.columns
+    columns, configuration = batch.columns, snapshot.metadata.configuration if snapshot is not None else {}
     modified = tuple((item.file.entry.path, item.file.entry.modified // 1000) for item in batch.files)
     versioning = Versioning(
         spelled(history.track, columns), spelled(table.sequence, columns), table.deletes, modified, memory,
-        since_of(snapshot.metadata.configuration) if snapshot is not None else (),
+        since_of(configuration), OFF_PROPERTY in configuration,
     )  # fmt: skip
     candidates = tuple(snapshot.files.values()) if snapshot is not None else ()
     return replace(work, candidates=candidates, history=replace(work.history, versioning=versioning))
