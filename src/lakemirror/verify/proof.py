@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.table_options import LATE, HistoryOptions
+from lakemirror.landing_zone.table_options import HARD, LATE, SCD2, HistoryOptions, TableOptions
 from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
@@ -46,6 +46,8 @@ Progress = Callable[[str, int, int], None]
 """Table, rows done, rows in all."""
 
 _KEYS_PROPERTY = "lakemirror.keyColumns"
+_OPTIONS_PROPERTY = "lakemirror.options"
+_OF_VERSIONS = ("lakemirror.track", "lakemirror.sequence")
 _SOURCE = "the source"
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
 _ATTEMPTS = 3  # an engine that runs may move a file while it is read
@@ -257,6 +259,7 @@ class _TableProof:
         if known is not None and known.identity not in (None, position.identity):
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = read_metadata(self._storage, folder, self._options.patterns)
+        _check_options(self._state.metadata.get("configuration") or {}, metadata.options, self._history)
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
@@ -321,6 +324,25 @@ class _TableProof:
 
     def _note(self, message: str) -> None:
         self._found("verify-not-compared", message)
+
+
+def _check_options(made: Mapping[str, str], declared: TableOptions, history: HistoryOptions | None) -> None:
+    """NotComparable where other options are declared than those that made the rows: an apply takes them over, or
+    refuses them. `made`: the table's properties."""
+    if history is None:
+        options = json.loads(made.get(_OPTIONS_PROPERTY, "{}"))
+        before = [options.get("deletes", HARD), *options.get("sequence", ())]
+        now = [declared.deletes, *declared.sequence]
+    elif history.mode == SCD2:
+        track, sequence = (json.loads(made.get(name, "[]")) for name in _OF_VERSIONS)
+        before, now = (
+            [*sorted(track), "", *sequence],
+            [*sorted(name.lower() for name in history.track), "", *declared.sequence],
+        )
+    else:
+        return
+    if [name.lower() for name in before] != [name.lower() for name in now]:
+        raise archived_files.NotComparable("other options are declared now than those by which its rows were made")
 
 
 def _records(add: Action) -> int:

@@ -1,0 +1,100 @@
+"""A sequence of several columns through a whole database: late changes, ties, `__START_AT` as a struct, crashes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.change_tables import expected_versions, held_versions, marked, put_at
+from tests.landing import declare
+from tests.table_rows import read_table, table_rows
+
+from lakemirror import MirroredDatabase
+from lakemirror.maintenance.compaction import merge_small_files
+from lakemirror.storage import LocalStorage
+from lakemirror.verify.proof import Options, verify_database
+
+OPTIONS = {"deletes": "soft", "sequence": ["day", "n"], "history": ["changes", "scd2"]}
+FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
+SYNC = """
+import sys
+from lakemirror import MirroredDatabase
+failed = MirroredDatabase(sys.argv[1], engine="local", durability="process", settle=0, batch_files=1).sync().failed
+raise SystemExit(bool(failed))
+"""
+Row = tuple[int, int, date, int, str | None]
+
+FILES: list[list[Row]] = [
+    [(4, 1, FIRST, 5, "a"), (4, 2, FIRST, 5, "b"), (4, 3, FIRST, 1, "c")],
+    [(4, 1, SECOND, 1, "a2"), (4, 2, FIRST, 5, "tie: the later one counts"), (2, 3, SECOND, 2, None)],
+    [(4, 1, FIRST, 9, "late: the first column decides"), (4, 3, SECOND, 1, "late: before the delete")],
+    [(4, 1, SECOND, 1, "tie again"), (2, 2, SECOND, 1, None), (4, 3, SECOND, 2, "tie with the delete")],
+    [(4, 2, SECOND, 0, "late: before the delete"), (4, 4, FIRST, -1, "d"), (4, 1, SECOND, 10, "a10")],
+]
+
+
+def put(database: Path, number: int, rows: list[Row]) -> None:
+    markers, ids, days, numbers, values = map(list, zip(*rows, strict=True))
+    kinds = {"id": pa.int64(), "day": pa.date32(), "n": pa.int32(), "v": pa.string()}
+    columns = {
+        name: pa.array(each, kinds[name]) for name, each in zip(kinds, (ids, days, numbers, values), strict=True)
+    }
+    put_at(database, "t", number, marked(markers, **columns))
+
+
+def sync(database: Path, failpoint: str = "") -> int:
+    """A pass by a process of its own, which dies at that point. Returns its exit code."""
+    env = {**os.environ, **({"LAKEMIRROR_FAILPOINT": failpoint} if failpoint else {})}
+    return subprocess.run(
+        [sys.executable, "-c", SYNC, str(database)], env=env, capture_output=True, check=False
+    ).returncode
+
+
+def is_as_expected(database: Path) -> None:
+    assert held_versions(database, "t__history") == expected_versions(database, "t", ["id"], OPTIONS)
+    living = [row["v"] for row in read_table(database / "Tables/t").sort_by("id").to_pylist() if not row["__deleted"]]
+    assert living == ["a10", "tie with the delete", "d"]
+    (dead,) = [row for row in read_table(database / "Tables/t").to_pylist() if row["__deleted"]]
+    assert (dead["id"], dead["v"]) == (2, "late: before the delete")
+    assert sum(table_rows(database, "t__changes", ["id"]).values()) == sum(map(len, FILES))
+    report = verify_database(LocalStorage(database), (), Options(against_files=True))
+    assert not [each for each in report.findings if each.severity == "error"], report.findings
+
+
+@pytest.mark.parametrize("point", ["", "history.after-commit:1", "history.after-commit:2", "apply.before-commit:1"])
+def test_late_changes_and_ties_whatever_dies(tmp_path: Path, point: str) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror=OPTIONS)
+    for number, rows in enumerate(FILES, start=1):
+        put(tmp_path, number, rows)
+        if point:
+            assert sync(tmp_path, point) not in (0, 1), "it has died"
+        elif number in (2, 3, 5):
+            result = MirroredDatabase(tmp_path, engine="local", durability="process", settle=0).sync()
+            assert not result.failed
+    if point:
+        assert sync(tmp_path) == 0
+    is_as_expected(tmp_path)
+    for name in ("t", "t__history", "t__late"):
+        while merge_small_files(str(tmp_path / "Tables" / name)):
+            pass
+    is_as_expected(tmp_path)
+
+
+def test_readers_find_the_bounds_by_the_names_of_the_columns(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror=OPTIONS)
+    for number, rows in enumerate(FILES, start=1):
+        put(tmp_path, number, rows)
+    assert not MirroredDatabase(tmp_path, engine="local", durability="process", settle=0).sync().failed
+    table = deltalake.DeltaTable(tmp_path / "Tables/t__history")
+    kinds = {field.name: str(field.type) for field in table.schema().fields}
+    assert kinds["__START_AT"] == kinds["__END_AT"] and "Field(day," in kinds["__START_AT"]
+    rows = read_table(tmp_path / "Tables/t__history")
+    found = duckdb.sql("SELECT v FROM rows WHERE id = 1 AND __START_AT.day = DATE '2026-01-02' ORDER BY __START_AT.n")
+    assert [value for (value,) in found.fetchall()] == ["tie again", "a10"]
