@@ -114,9 +114,11 @@ def are_dense(width: int, count: int) -> bool:
 def order_of(numbers: np.ndarray) -> np.ndarray:
     """The order of whole numbers, as `argsort` gives it; of equal ones the first stays first.
 
-    The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers takes a
-    seventh of the time of a stable `argsort`.
+    The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers is faster
+    than a stable `argsort`, but for numbers that rise in runs.
     """
+    if 4 * np.count_nonzero(numbers[1:] < numbers[:-1]) < len(numbers):
+        return np.argsort(numbers, kind="stable")
     bits = len(numbers).bit_length()
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if high - low >= 1 << (63 - bits):

@@ -116,7 +116,7 @@ def _sorted(rows: pa.Table, target: Target) -> pa.Table:
     keys = [(names[key.lower()], "ascending") for key in target.key_columns if key.lower() in names]
     with contextlib.suppress(pa.ArrowException):  # a type without an order
         if len(keys) == 1 and is_number((column := rows[keys[0][0]]).type) and not column.null_count:
-            return rows.take(whole_numbers(order_of(numbers_of(column))))  # half of the time
+            return rows.take(whole_numbers(order_of(numbers_of(column))))
         return rows.sort_by(keys) if keys else rows
     return rows
 
