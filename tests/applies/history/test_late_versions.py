@@ -27,6 +27,8 @@ from lakemirror.maintenance.late_days import forget_old
 from lakemirror.mirror import table_state
 from lakemirror.mirror.history.open_versions import end_dropped
 from lakemirror.storage import LocalStorage
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
 
 EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late
     (0, 124, "Raul", "Oaxaca", 1),
@@ -233,6 +235,11 @@ def test_another_sequence_is_refused(tmp_path: Path) -> None:
     change(tmp_path, 2, (4, 3, "c"))
     error = failure(tmp_path)
     assert error.code == "history-track-changed" and "sequence" in error.message
+    found = {
+        each.table: [finding.code for finding in each.findings]
+        for each in verify_database(LocalStorage(tmp_path), options=Options(against_files=True)).tables
+    }
+    assert found == {"t": ["verify-impossible"], "t__late": [], "t__history": ["verify-impossible"]}
     begun(tmp_path)
     assert step(tmp_path, 3, (4, 4, "d"))[-1] == ("d", 4, None)
 

@@ -84,7 +84,8 @@ def configuration_of(
     if old != sequence:
         now, then = (", ".join(json.loads(each)) or "none" for each in (sequence, old))
         message = f"{table}: its versions have the sequence {then}, and lakemirror.sequence now asks for {now}"
-        hint = "Put the old `sequence` back, or give the history another `name`: then a new table of versions begins."
+        back = "Put the old `sequence` back" if json.loads(old) else "Take `sequence` out again"
+        hint = f"{back}, or give the history another `name`: then a new table of versions begins."
         raise TableError("history-track-changed", message, table=table, hint=hint)
     found = {**configuration, TRACK_PROPERTY: before}
     if options[0].sequence:
