@@ -260,9 +260,8 @@ class _TableProof:
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = read_metadata(self._storage, folder, self._options.patterns)
         _check_options(self._state.metadata.get("configuration") or {}, metadata.options, self._history)
-        if self._history is None and (
-            other := positions.other_deletes(self._state, position, metadata.options.deletes)
-        ):
+        other = positions.other_deletes(self._state, position, metadata.options.deletes)
+        if self._history is None and other:
             raise archived_files.NotComparable(f"deletes were {other} when some of them were applied")
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
