@@ -25,9 +25,9 @@ from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.old_rows import sequence_of
 from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
-from lakemirror.engines.sequence_bounds import files_reached, least_of
+from lakemirror.engines.sequence_bounds import Span, files_of_keys, files_reached, least_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
-from lakemirror.keys.key_values import each_once, whole_numbers
+from lakemirror.keys.key_values import combined, each_once, whole_numbers
 from lakemirror.landing_zone.reserved_columns import APPLIED_AT, CHANGE_FILE, CHANGE_ROW, DELETED_AT, OPERATION
 from lakemirror.landing_zone.row_markers import DELETE
 
@@ -75,23 +75,24 @@ def write_deletes(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
 def earlier_deletes(ordering: Ordering, changes: pa.Table, look: Look) -> pa.Table | None:
     """The remembered deletes of the keys of these changes, as `fold_ordered` takes both; None if there are none.
 
-    A delete with a lower sequence than all changes acts on none of them.
+    A delete with a lower sequence than all changes of its key acts on none of them.
     """
     memory = ordering.memory
     if memory is None or not changes.num_rows:
         return None
-    least = least_of(changes[SEQUENCE])
-    reached = files_reached(memory.files, memory.target, ordering.sequence, least)
-    if not reached:
+    if not files_reached(memory.files, memory.target, ordering.sequence, least_of(changes[SEQUENCE])):
         return None
-    once = each_once(changes.select(list(memory.target.key_columns)))
-    target = _read_of(memory, ordering)
-    found = [
-        _known(rows, target, memory, ordering)
-        for _, _, rows in look(target, [memory.files[number] for number in reached], once)
-    ]
-    found = [each for each in found if each.num_rows]
-    return pa.concat_tables(found) if found else None
+    keys, column, span = changes.select(list(memory.target.key_columns)), None, None
+    if len(ordering.sequence) == 1:
+        column = next((each for each in memory.target.columns if each.name == ordering.sequence[0]), None)
+        span = Span(combined(pc.struct_field(changes[SEQUENCE], [0])))
+    target, found = _read_of(memory, ordering), dict[int, pa.Table]()
+    for numbers, places in files_of_keys(memory.files, column, span, keys.num_rows):
+        once = each_once(keys.take(whole_numbers(places)))
+        for place, _, rows in look(target, [memory.files[number] for number in numbers], once):
+            found[numbers[place]] = _known(rows, target, memory, ordering)
+    tables = [found[number] for number in sorted(found) if found[number].num_rows]
+    return pa.concat_tables(tables) if tables else None
 
 
 def read_deletes(shared: Shared, unit: DataFiles) -> Iterator[pa.Table]:

@@ -57,8 +57,9 @@ Rewrite = Callable[[RewriteWork], Sequence[Action]]
 Choose = Callable[[Collection[Action]], list[Action]]
 """Which files of a table are written again."""
 
-Choices = tuple[Choose, Choose]
-"""Which of those with rows that every apply looks up are written again, and which of the others."""
+Choices = tuple[Choose, Choose, Choose]
+"""Which of those with rows that every apply looks up are written again, which of the others, and which with remembered
+changes that are no deletes."""
 
 Known = Callable[[], Log | None]
 """Gives the log of the table, or its end, as the process knows it; None if it must be listed."""
@@ -95,13 +96,13 @@ def merge_small_files(
 
     Never raises: a table can be read and changed without compaction.
     """
-    return _merge_now(table, (policy.in_turn, policy.in_turn), durability, rewrite, known)
+    return _merge_now(table, (policy.in_turn,) * 3, durability, rewrite, known)
 
 
 def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None) -> int:
     """The same if a few small files make Spark slower, or applies that read old rows (`policy.in_between`)."""
     sooner = partial(policy.in_between, rows_are_read=True)
-    return _merge_now(table, (sooner, policy.in_between), durability, rewrite, known)
+    return _merge_now(table, (sooner, policy.in_between, policy.in_between), durability, rewrite, known)
 
 
 def merge_history(
@@ -109,8 +110,8 @@ def merge_history(
 ) -> int:
     """The same for a history table. If it `is_due`, small files; else, or if there are few, those with rows that every
     apply looks up (`policy.in_tiers`)."""
-    others = policy.in_turn if is_due else _nothing
-    return _merge_now(table, (policy.in_tiers, others), durability, rewrite, known)
+    others, remembered = (policy.in_turn, policy.in_short_turn) if is_due else (_nothing, _nothing)
+    return _merge_now(table, (policy.in_tiers, others, remembered), durability, rewrite, known)
 
 
 def merge_when_idle(
@@ -128,7 +129,7 @@ def merge_when_idle(
     without, and is cancelled when an apply comes.
     """
     choose = partial(policy.when_idle, all_vectors=all_vectors)
-    return _merge(table, (choose, choose), durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
+    return _merge(table, (choose,) * 3, durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
@@ -192,14 +193,15 @@ def _chosen(choose: Choices, snapshot: Snapshot, adds: Collection[Action]) -> li
     """The files to rewrite. Open versions stay in files of their own, and remembered deletes: an apply reads these."""
     apart = {SCD2: may_have_open, LATE: may_have_deletes}
     configuration = snapshot.metadata.configuration
-    is_apart = apart.get(configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
+    mode = configuration.get(HISTORY_PROPERTY, "").partition(":")[0]
+    is_apart = apart.get(mode)
     if is_apart is None:
         return choose[0 if _reads_old_rows(configuration) else 1](adds)
     target = target_of(str(snapshot.table), snapshot.metadata.value)
     groups: tuple[list[Action], list[Action]] = ([], [])
     for add in adds:
         groups[is_apart(add, target)].append(add)
-    return choose[1](groups[False]) or choose[0](groups[True])
+    return choose[2 if mode == LATE else 1](groups[False]) or choose[0](groups[True])
 
 
 def _reads_old_rows(configuration: Mapping[str, str]) -> bool:

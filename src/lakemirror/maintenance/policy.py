@@ -36,6 +36,7 @@ MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
 _MOST_ROWS_IN_TURN = 1 << 20  # that are rewritten while changes come, whatever few bytes they take: half a second
+_FEW_ROWS = 1 << 17  # that a small apply waits for: a sixth of a second
 _HALF = 1 / 2  # of its rows deleted
 _MANY_DELETED = 64 << 10  # rows of one file: fewer cost a look-up nothing
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
@@ -56,12 +57,17 @@ def most_small_files(size: int, *, rows_are_read: bool = False) -> int:
     return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // _OPEN_COST))
 
 
-def in_turn(adds: Collection[Action]) -> list[Action]:
+def in_turn(adds: Collection[Action], most_rows: int = _MOST_ROWS_IN_TURN) -> list[Action]:
     """The next piece to rewrite while changes arrive: small files if there are many, files with many deleted rows."""
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
-    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
+    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows)
+
+
+def in_short_turn(adds: Collection[Action]) -> list[Action]:
+    """The same of files that few applies look up: larger ones wait until the table is idle."""
+    return in_turn(adds, _FEW_ROWS)
 
 
 def in_between(adds: Collection[Action], *, rows_are_read: bool = False) -> list[Action]:

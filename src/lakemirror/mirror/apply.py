@@ -180,9 +180,8 @@ def commit(
     also: tuple[Applied, ...] = ()
     try:
         if plan.also:
-            check()
+            also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability), check)
             check = _checked  # all targets get what was read, also where a file changes between their commits
-            also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability))
         if written.missing:
             plan = _with_missing(plan, written.missing)
         if written.beyond:
@@ -216,19 +215,21 @@ def _checked() -> None:
 
 
 def _commit_history(
-    plan: ApplyPlan, written: Written, commit: Callable[[ApplyPlan, Written], Applied]
+    plan: ApplyPlan, written: Written, commit: Callable[[ApplyPlan, Written], Applied], check: Callable[[], None]
 ) -> tuple[Applied, ...]:
-    """Commits to the history tables, one after the other. Where one is not made, the files of the later ones are
-    removed; the next step finds which tables have the batch."""
+    """Commits to the history tables, one after the other, after a `check`. Where one is not made, the files of the
+    later ones are removed, and after a failed check those of all; the next step finds which tables have the batch."""
     done: list[Applied] = []
-    for place_, (each, its) in enumerate(zip(plan.also, written.also, strict=True)):
-        try:
-            done.append(commit(each, its))
+    left = list(zip(plan.also, written.also, strict=True))
+    try:
+        check()
+        while left:
+            done.append(commit(*left.pop(0)))
             failpoints.reach("history.after-commit")
-        except BaseException:
-            for later, rows in list(zip(plan.also, written.also, strict=True))[place_ + 1 :]:
-                delta.remove_written(place(later.base.path), later.base.snapshot, rows.actions)
-            raise
+    except BaseException:
+        for each, rows in left:
+            delta.remove_written(place(each.base.path), each.base.snapshot, rows.actions)
+        raise
     return tuple(done)
 
 

@@ -14,6 +14,7 @@ from tests.table_rows import read_table
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.mirror.history.row_options import options_kept
+from lakemirror.mirror.step import Replicator
 
 SETTINGS: dict[str, Any] = {"engine": "local", "durability": "process", "settle": 0, "drop_after": 0}
 HISTORY = {"history": ["changes", "scd2"]}
@@ -106,3 +107,24 @@ def test_a_folder_named_like_what_late_changes_need(tmp_path: Path) -> None:
     failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
     assert {name: each.code for name, each in failed.items()} == dict.fromkeys(["t__late", "u"], "table-name-ambiguous")
     assert read_table(tmp_path / "Tables/u__late").num_rows == 1
+
+
+def test_a_change_file_that_changed_meanwhile_leaves_no_files_behind(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(mirror, "t", 2, {"id": [1], "v": ["c"], MARKER: [4]})
+    refused: list[str] = []
+
+    def unchanged_but_once(_: Replicator, files: Any) -> None:
+        if not refused:
+            refused.append(files[0].entry.path)
+            raise LakemirrorError("concurrent-commit", "it changed while it was read")
+
+    monkeypatch.setattr(Replicator, "_check_unchanged", unchanged_but_once)
+    sync(mirror)
+    assert refused and counts(mirror) == [2, 3, 3]
+    for table in (mirror / "Tables").iterdir():
+        log = "".join(path.read_text() for path in table.glob("_delta_log/*.json"))
+        written = [path.name for path in table.glob("*.parquet")]
+        assert written and not [name for name in written if name not in log]
+        assert len(list(table.glob("*.bin"))) <= 1, "the vector of the commit that was made"

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from lakemirror.delta.statistics import record_count
 from lakemirror.maintenance.policy import (
     AT_LEAST,
     file_size,
     in_between,
     in_large_table,
+    in_short_turn,
     in_turn,
     most_small_files,
     pieces,
@@ -42,6 +44,13 @@ def test_in_turn_small_files_where_they_are_many_and_worn_ones() -> None:
     assert sizes(in_turn([add(8)] * 100)) == [8] * 8, "64 MiB at once"
     assert len(in_turn([add(1, rows=300_000)] * 40)) == 3, "a million rows at once, however few bytes they take"
     assert in_turn([add(1, rows=3_000_000)] * 40) == [], "one of them alone would become the same file"
+
+
+def test_in_a_short_turn_no_more_rows_are_merged_than_a_small_apply_can_wait_for() -> None:
+    files = [*([add(1, rows=1_000)] * 32), *([add(4, rows=180_000)] * 32)]
+    assert in_short_turn(files) == files[:32]
+    assert in_short_turn([add(4, rows=180_000)] * 40) == [], "until the table is idle"
+    assert sum(record_count(each) or 0 for each in in_short_turn([add(1, rows=10_000)] * 40)) == 130_000
 
 
 def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task() -> None:
