@@ -32,8 +32,8 @@ STATES = {
     "file-quarantined", "file-stray", "folder-missing", "folder-renamed", "folder-skipped", "history-gap",
     "key-name-empty", "late-beyond-memory",
     "metadata-lenient", "not-a-file", "partial-row-missing", "partner-events-invalid", "property-unknown",
-    "readers-unmet",
-    "schema-undeclared", "separator-doubtful", "setting-unknown", "status-unreadable", "table-paused",
+    "readers-unmet", "schema-undeclared", "separator-doubtful", "sequence-changed",
+    "setting-unknown", "status-unreadable", "table-paused",
     "text-looks-typed", "value-converted",
 }  # fmt: skip
 """The codes of warnings about a state, beside those of errors and of `verify`, which are about a state too."""

@@ -36,7 +36,13 @@ from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, NEEDED_COLUM
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.landing_zone.table_options import LATE, NO_OPTIONS
 from lakemirror.mirror.history.history_tables import HistoryTable
-from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OPTIONS_PROPERTY, RowOptions, configuration_with
+from lakemirror.mirror.history.row_options import (
+    DELETES_PROPERTY,
+    OPTIONS_PROPERTY,
+    RowOptions,
+    another_sequence,
+    configuration_with,
+)
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
@@ -154,6 +160,8 @@ def plan(
     batch = next_batch(files, given, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if own is not None:
         batch = own.completed(batch)
+        noted = another_sequence(kept, options, batch.files[0].file.entry.path)
+        batch = replace(batch, warnings=(*batch.warnings, *noted)) if noted else batch
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)

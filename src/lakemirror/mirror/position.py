@@ -60,6 +60,7 @@ _NOTED = (
     "text-looks-typed",
     "partial-row-missing",
     "history-gap",
+    "sequence-changed",
     BEYOND,
 )
 MISSING_ROWS = "partial rows had no row with their key: the columns that they leave out are NULL"

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_app_id, parse_manifest
 from lakemirror.verify.finding import Finding
 from lakemirror.verify.log_replay import Commit, Replay
 
 _IDENTITY_PROPERTY = "lakemirror.identity"
+_DELETES_PROPERTY = "lakemirror.deletes"
 _RESTORES = ("RESTORE",)
 
 
@@ -66,6 +68,18 @@ def begin_of(state: Replay) -> int | None:
 def position_of(state: Replay) -> Position | None:
     """The table's position at its newest version."""
     return current_position(state.transactions)
+
+
+def other_deletes(state: Replay, position: Position, declared: str) -> str | None:
+    """Another mode of deletes by which files of this folder were applied; None if there was none that matters: hard
+    after soft ones is as hard, because the deleted rows have been removed."""
+    alike = {declared, SOFT} if declared == HARD else {declared}
+    for commit in state.commits:
+        manifest = _manifest(commit)
+        mode = (commit.metadata.get("configuration") or {}).get(_DELETES_PROPERTY, HARD)
+        if manifest is not None and manifest.identity == position.identity and mode not in alike:
+            return str(mode)
+    return None
 
 
 def _findings(state: Replay, table: str, folder: Folder | None, begins_later: bool) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from lakemirror.landing_zone.table_options import HARD, LATE, SCD2, HistoryOptio
 from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
-from lakemirror.verify import archived_files
+from lakemirror.verify import archived_files, positions
 from lakemirror.verify.archive_sides import NAME as ARCHIVE
 from lakemirror.verify.archive_sides import Archive, archive_side
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
@@ -260,6 +260,9 @@ class _TableProof:
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = read_metadata(self._storage, folder, self._options.patterns)
         _check_options(self._state.metadata.get("configuration") or {}, metadata.options, self._history)
+        other = positions.other_deletes(self._state, position, metadata.options.deletes)
+        if self._history is None and other:
+            raise archived_files.NotComparable(f"deletes were {other} when some of them were applied")
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)

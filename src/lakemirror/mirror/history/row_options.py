@@ -16,6 +16,7 @@ from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.table_options import HARD, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
@@ -106,6 +107,23 @@ def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def another_sequence(before: Mapping[str, str], options: TableOptions, file: str) -> tuple[Warned, ...]:
+    """A warning where the rows so far were ordered by another sequence. `before`: the table's properties; `file`: a
+    change file of this apply."""
+    then = options_kept(before).get("sequence") or []
+    if (
+        not then
+        or not options.sequence
+        or [each.lower() for each in then] == [each.lower() for each in options.sequence]
+    ):
+        return ()
+    message = (
+        f"the sequence was {', '.join(then)}, and is {', '.join(options.sequence)}: rows are compared by their values "
+        "in it, and what was remembered for late changes is forgotten"
+    )
+    return (Warned("sequence-changed", message, file),)
 
 
 def _may_have_dead(snapshot: Snapshot) -> bool:
