@@ -72,12 +72,13 @@ def position_of(state: Replay) -> Position | None:
 
 def other_deletes(state: Replay, position: Position, declared: str) -> str | None:
     """Another mode of deletes by which files of this folder were applied; None if there was none that matters: hard
-    after soft ones is as hard, because the deleted rows have been removed."""
+    after soft ones is as hard, because the deleted rows have been removed; hard ones by which no row went are any."""
     alike = {declared, SOFT} if declared == HARD else {declared}
     for commit in state.commits:
         manifest = _manifest(commit)
         mode = (commit.metadata.get("configuration") or {}).get(_DELETES_PROPERTY, HARD)
-        if manifest is not None and manifest.identity == position.identity and mode not in alike:
+        matters = mode not in alike and (mode != HARD or commit.removes_rows)
+        if matters and manifest is not None and manifest.identity == position.identity:
             return str(mode)
     return None
 
