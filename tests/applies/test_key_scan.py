@@ -133,6 +133,7 @@ def test_replaced_files_leave_neither_index_nor_copy(tmp_path: Path, monkeypatch
     before = held()
     assert len(before[".keys"]) > 9 and len(before[".rows"]) > 9
     assert merge_small_files(str(table)) > 9
+    index.wait()
     snapshot = read_snapshot(table)
     assert snapshot is not None
     named = {add["path"] for add in snapshot.files.values()}
