@@ -28,8 +28,8 @@ _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, T
 
 @dataclass(frozen=True)
 class Commit:
-    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so; `removes_rows`: a
-    `remove` does. `metadata`: the table's after it."""
+    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so; `removes_rows`:
+    a `remove` does. `metadata`: the table's after it."""
 
     version: int
     transactions: Mapping[str, int]
