@@ -34,6 +34,11 @@ class UnitCarrier(Protocol):
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
 
+    def write_units(
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action],
+        kept: Sequence[pa.Table] = (),
+    ) -> list[Action]: ...  # fmt: skip
+
     def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]: ...
 
     def search(
