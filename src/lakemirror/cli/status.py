@@ -206,8 +206,8 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
             what = f"{row['status']}, position {row['position']}{', ' * bool(row['errorCode'])}{row['errorCode']}"
             since = f", since {row['since'][:19]}Z" if "since" in row else ""
             lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}{since}")
-        if counts := left_out(t):
-            lines.append(f"  {printable(t.name)}: {', '.join(f'{what} {count}' for what, count in counts.items())}")
+        if left := left_out(t):
+            lines.append(f"  {printable(t.name)}: {', '.join(f'{what} {count}' for what, count in left.items())}")
     for t in tables:
         if t.misses_goal(now):
             goal = f"its goal is {duration_text(t.freshness)}"
