@@ -355,7 +355,11 @@ def _row(table: TableStatus) -> dict[str, Any]:
 
 def left_out(table: TableStatus) -> dict[str, int]:
     """How many changes were counted and not applied, as tables.json names them; without those of which there are 0."""
-    return {METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))}
+    found = {}
+    for name in _LEFT_OUT:
+        if count := getattr(table, name):
+            found[METRICS[name]] = count
+    return found
 
 
 def target_rows(table: TableStatus) -> list[dict[str, Any]]:
