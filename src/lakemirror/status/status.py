@@ -341,7 +341,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
             "processedByte": table.processed_bytes,
             "lastSourceCommitTimeUtc": format_time(table.last_source_commit),
             "lastSyncTimeUtc": format_time(table.last_sync),
-            **left_out(table),
+            **(left_out(table) if table.ignored_deletes or table.late_changes else {}),
         },
         "position": table.position,
         "pendingFiles": table.pending_files,
@@ -355,11 +355,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
 
 def left_out(table: TableStatus) -> dict[str, int]:
     """How many changes were counted and not applied, as tables.json names them; without those of which there are 0."""
-    found = {}
-    for name in _LEFT_OUT:
-        if count := getattr(table, name):
-            found[METRICS[name]] = count
-    return found
+    return {METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))}
 
 
 def target_rows(table: TableStatus) -> list[dict[str, Any]]:
