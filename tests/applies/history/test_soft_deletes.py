@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.commands import CommandRunner
 from tests.landing import MARKER, declare, put
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
+from lakemirror.cli import app
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines import complete_rows, ordered_effect
 from lakemirror.engines.kernels.ordered_fold import fold_ordered
@@ -232,6 +234,7 @@ def test_ignored_deletes_are_counted(tmp_path: Path) -> None:
     (table,) = json.loads((tmp_path / "Files/Monitoring/tables.json").read_text())["tables"]
     assert table["metrics"]["ignoredDeletes"] == 2
     assert MirroredDatabase(tmp_path).status().tables[0].ignored_deletes == 2
+    assert "  t: ignoredDeletes 2" in CommandRunner().invoke(app, ["status", str(tmp_path)]).output
 
 
 @pytest.mark.parametrize("before", [True, False])
