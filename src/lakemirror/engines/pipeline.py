@@ -353,15 +353,19 @@ class Pipeline(ABC):
             self.check_constraints(work, shared, flags, fills)
         if held is None:
             units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
-            return self.write_units(step, unit_kernels.write_kept, shared, units, written)
+            adds = self.write_units(step, unit_kernels.write_kept, shared, units, written)
+            more = [] if effect is None or effect.rows is None else slices(effect.rows)
+            return adds + self.write_units(step, unit_kernels.write_held, shared, more, written)
         assert not isinstance(fills, FillRequest)
         rows, kept = held.inserted(flags, fills)
         check_nulls(work.changes, work.target, rows, kept)
+        if effect is not None and effect.rows is not None:
+            rows = pa.concat_tables([rows, effect.rows.cast(rows.schema)])
         if effect is not None and effect.early is not None:
             effect.early.add(rows)
             return []
         parts = slices(rows)
-        return self.write_units(step, unit_kernels.write_held, shared, parts, written, parts)
+        return self.write_units(step, unit_kernels.write_held, shared, parts, written, len(parts))
 
     def _write_feed(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
@@ -379,16 +383,15 @@ class Pipeline(ABC):
         return changes + self.write_units(step, unit_kernels.feed_kept, shared, units, written)
 
     def write_units(
-        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action],
-        kept: Sequence[pa.Table] = (),
-    ) -> list[Action]:  # fmt: skip
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action], kept: int = 0
+    ) -> list[Action]:
         """The actions of the files that the units write, in the order of the units. Adds them to `written`, too.
-        `kept`: the rows of the first units, which stay in memory where the next applies read old rows."""
+        `kept`: so many of the units, from the first on, are rows that stay in memory if the next applies read them."""
         begin = len(written)
         for number, actions in enumerate(self.carry(step, kernel, shared, units)):
             written += actions
-            if number < len(kept) and self.index is not None and shared.target.reads_old_rows:
-                keep_files(actions, shared.target, kept[number : number + 1])
+            if number < kept and self.index is not None and shared.target.reads_old_rows:
+                keep_files(actions, shared.target, units[number : number + 1])
         return written[begin:]
 
 

@@ -104,7 +104,7 @@ def _write_changed(
         for rows in zip(*((its.rows.open, its.rows.closed) for its in parts), strict=True)
     )
     units, kernel = [*open_ones, *closed], unit_kernels.write_held
-    adds = engine.write_units("write versions", kernel, shared, units, written, open_ones)
+    adds = engine.write_units("write versions", kernel, shared, units, written, len(open_ones))
     done = [Written(adds)]
     for its in parts:
         feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
