@@ -72,6 +72,8 @@ class Pipeline(ABC):
     """A change file with more than two times so many bytes becomes several units, and no unit of writing has more."""
     key_unit_bytes = sys.maxsize
     """The same for units that read keys."""
+    key_parts = 1
+    """So many parts of the keys of changes in memory are worked out at once; with tasks, each would be a job more."""
 
     def __init__(
         self, memory: int, *, index: KeyIndex | None = None, sizes: FileSizes = SIZES, scratch: Path | None = None
@@ -352,7 +354,8 @@ class Pipeline(ABC):
         if work.target.constraints:
             self.check_constraints(work, shared, flags, fills)
         if held is None:
-            units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
+            some = None if flags is None or flags.all() else flags
+            units = change_units(work, some, self.parallelism, self.unit_bytes, fills)
             adds = self.write_units(step, unit_kernels.write_kept, shared, units, written)
             more = [] if effect is None or effect.rows is None else slices(effect.rows)
             return adds + self.write_units(step, unit_kernels.write_held, shared, more, written)
@@ -393,8 +396,3 @@ class Pipeline(ABC):
             if number < kept and self.index is not None and shared.target.reads_old_rows:
                 keep_files(actions, shared.target, units[number : number + 1])
         return written[begin:]
-
-
-def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
-    """The flags; None if all rows are inserted."""
-    return None if flags is None or flags.all() else flags

@@ -1,6 +1,6 @@
 """The row work of a table of versions, for every engine (history.md, section 3).
 
-    held in memory    changes ─▶ `changed_versions` ─▶ write open and closed versions, delete what they replace
+    held in memory    changes ─▶ a thread for each part of the keys: `changed_versions` ─▶ open and closed versions
     more              one unit for each bucket of keys: reads all change files, keeps its keys, and does the same
 
 Open and closed versions are written to files of their own.
@@ -96,7 +96,7 @@ def _write_changed(
     parts: list[ChangedVersions] = list(
         engine.each(
             lambda part: changed_versions(*_table(work), changes.chosen(part), look),
-            parts_of(changes, work.target, engine.parallelism),
+            parts_of(changes, work.target, engine.key_parts),
         )
     )
     open_ones, closed = (

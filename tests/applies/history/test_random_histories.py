@@ -190,7 +190,7 @@ def test_versions_of_keys_in_parts(case: tuple[str, str, Any], monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr("os.cpu_count", lambda: 3)
         compare()
-    assert max(counts) == 3
+    assert max(counts) > 1
 
 
 @pytest.mark.full
