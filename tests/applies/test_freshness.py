@@ -77,7 +77,8 @@ def test_a_goal_stays_while_the_folder_cannot_be_looked_at(tmp_path: Path) -> No
 
 def test_the_metrics() -> None:
     now = time.time()
-    table = TableStatus("", "Replicating", "orders", pending_files=1, oldest_pending=now - 60, freshness=30.0)
+    table = TableStatus("", "Replicating", "orders", pending_files=1, oldest_pending=now - 60, freshness=30.0,
+                        late_changes=2, ignored_deletes=3)  # fmt: skip
     registry = CollectorRegistry()
     registry.register(
         TableMetrics(lambda: [DatabaseSeen("", "shop", "Running", (table, replace(table, table="b", freshness=0.0)))])
@@ -87,6 +88,8 @@ def test_the_metrics() -> None:
     assert f"lakemirror_table_freshness_goal_seconds{labels % 'orders'} 30.0" in text
     assert f"lakemirror_table_freshness_missed{labels % 'orders'} 1.0" in text
     assert f"lakemirror_table_freshness_missed{labels % 'b'} 0.0" in text
+    assert f"lakemirror_table_late_changes_total{labels % 'orders'} 2.0" in text
+    assert f"lakemirror_table_ignored_deletes_total{labels % 'orders'} 3.0" in text
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_page_has_so_many_tables_and_those_with_errors_come_first(tmp_path: Pa
     tables = [TableStatus("", "Replicating", f"t{number:04}", position=1) for number in range(450)]
     began = datetime(2026, 3, 1, 2, tzinfo=timezone.utc).timestamp()
     history = TargetStatus("t0002__history", "scd2", 1, "Replicating", began=began)
-    tables[2] = replace(tables[2], history=(history,))
+    tables[2] = replace(tables[2], history=(history,), late_changes=1200)
     tables[440] = TableStatus("", "Failed", "bad", error_code="file-unreadable", error_message="broken", position=1)
     write_status(LocalStorage(tmp_path), DatabaseStatus("Running", tables=tuple(tables)))
     database: Any = SimpleNamespace(
@@ -173,7 +173,8 @@ def test_a_page_has_so_many_tables_and_those_with_errors_come_first(tmp_path: Pa
     assert "The last day" in table_page(one)
     other = views.table_view(database, "t0002", host, days, NOW)
     assert other is not None
-    assert "Table of scd2" in table_page(other)
+    assert "Table of scd2" in table_page(other) and other["lateChanges"] == 1200
+    assert re.search(r"Late changes\W.*?>1,200<", table_page(other)) and "Late changes" not in table_page(one)
     assert "t0002__history: file 1, Replicating, since 2026-03-01 02:00:00 UTC" in table_page(other)
 
 

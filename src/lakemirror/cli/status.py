@@ -184,7 +184,7 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 
-    from lakemirror.status.status import duration_text, format_time, target_rows
+    from lakemirror.status.status import duration_text, format_time, left_out, target_rows
 
     table = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):
@@ -206,6 +206,8 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
             what = f"{row['status']}, position {row['position']}{', ' * bool(row['errorCode'])}{row['errorCode']}"
             since = f", since {row['since'][:19]}Z" if "since" in row else ""
             lines.append(f"  {printable(t.name)} has {printable(row['name'])} ({row['mode']}): {what}{since}")
+        if left := left_out(t):
+            lines.append(f"  {printable(t.name)}: {', '.join(f'{what} {count}' for what, count in left.items())}")
     for t in tables:
         if t.misses_goal(now):
             goal = f"its goal is {duration_text(t.freshness)}"

@@ -341,7 +341,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
             "processedByte": table.processed_bytes,
             "lastSourceCommitTimeUtc": format_time(table.last_source_commit),
             "lastSyncTimeUtc": format_time(table.last_sync),
-            **{METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))},
+            **(left_out(table) if table.ignored_deletes or table.late_changes else {}),
         },
         "position": table.position,
         "pendingFiles": table.pending_files,
@@ -351,6 +351,11 @@ def _row(table: TableStatus) -> dict[str, Any]:
         "errorHint": table.error_hint,
         **({"targets": target_rows(table)} if table.history else {}),
     }
+
+
+def left_out(table: TableStatus) -> dict[str, int]:
+    """How many changes were counted and not applied, as tables.json names them; without those of which there are 0."""
+    return {METRICS[name]: count for name in _LEFT_OUT if (count := getattr(table, name))}
 
 
 def target_rows(table: TableStatus) -> list[dict[str, Any]]:
@@ -379,7 +384,7 @@ METRICS = {
     "processed_rows": "processedRowCount", "processed_bytes": "processedByte", "ignored_deletes": "ignoredDeletes",
     "late_changes": "lateChanges",
 }  # fmt: skip
-_LEFT_OUT = ("ignored_deletes", "late_changes")  # shown where there are any
+_LEFT_OUT = ("ignored_deletes", "late_changes")
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:

@@ -14,11 +14,13 @@ import pytest
 from tests.applies.history.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 from tests.change_tables import marked
 from tests.landing import declare, folder
+from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.history.history_tables import GAP
+from lakemirror.publisher import Landing
 
 WAYS: list[dict[str, Any]] = [{}, {"deletion_vectors": False, "change_data_feed": True}]
 
@@ -47,6 +49,21 @@ def test_a_folder_made_again_ends_the_versions_of_the_one_before(
     assert [row for row in versions(tmp_path, "id", "v") if row[0] == 3] == [
         (3, "d", at(5), at(6)), (3, "e", at(6), None),
     ]  # fmt: skip
+
+
+def test_a_load_of_no_rows_is_a_truncate(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1], "v": ["a"]})
+    (tmp_path / "Files/LandingZone").mkdir(parents=True)
+    table = Landing(tmp_path).table("t", keys=["id"])
+    table.declare(history="scd2")
+    table.load(rows)
+    sync(tmp_path)
+    table.recreate()
+    table.load(rows[:0])
+    sync(tmp_path)
+    ((key, value, start, end),) = versions(tmp_path, "id", "v")
+    assert (key, value) == (1, "a") and end is not None and end >= start
+    assert read_table(tmp_path / "Tables/t").num_rows == 0
 
 
 def test_a_folder_made_again_may_lack_columns(tmp_path: Path) -> None:

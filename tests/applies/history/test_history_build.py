@@ -163,6 +163,27 @@ def test_a_sequence_that_came_later_than_the_first_files_is_refused(tmp_path: Pa
     assert [row["__END_AT"] for row in read_table(tmp_path / "Tables/t__history").to_pylist()] in ([5, None], [None, 5])
 
 
+def test_a_column_that_only_waiting_files_have_is_tracked_later(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["v"]}})
+    put(tmp_path, "t", 1, marked([4], id=[1], v=["a"]))
+    sync(tmp_path)
+    put(tmp_path, "t", 2, marked([4], id=[1], v=["a"], w=["new"]))
+    wider = {"history": {"mode": "scd2", "track": ["v", "w"]}}
+    declare(tmp_path, "t", ["id"], lakemirror=wider)
+    assert MirroredDatabase(tmp_path).sync().failed["t"].code == "history-track-changed"
+    with pytest.raises(LakemirrorError) as failure:
+        MirroredDatabase(tmp_path).build_history("t")
+    assert "take w out of it until a file with this column is applied" in (failure.value.hint or "")
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["v"]}})
+    sync(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror=wider)
+    MirroredDatabase(tmp_path).build_history("t")
+    rows = read_table(tmp_path / "Tables/t__history").to_pylist()
+    assert sorted((row["v"], row["w"] or "", row["__END_AT"] is None) for row in rows) == [
+        ("a", "", False), ("a", "new", True),
+    ]  # fmt: skip
+
+
 def test_another_track_is_built(tmp_path: Path) -> None:
     late(tmp_path, WIDE)
     declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["v"]}})

@@ -92,6 +92,27 @@ def test_an_option_is_changed(tmp_path: Path, before: dict[str, Any], after: dic
     assert found[1] == "B" and found[4] == "d"
 
 
+def test_a_resync_puts_the_changes_in_the_order_of_another_sequence(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
+    put_at(tmp_path, "t", 1, marked([4, 4], id=[1, 1], v=["a", "b"], n=[2, 1], m=[1, 2]))
+    declare(tmp_path, "u", ["id"])
+    put_at(tmp_path, "u", 1, {"id": [1]})
+    assert sync(tmp_path) is None
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "m"})
+    put_at(tmp_path, "t", 2, marked([4], id=[2], v=["c"], n=[1], m=[1]))
+    assert sync(tmp_path) is None
+
+    def warned() -> list[str]:
+        (status,) = [each for each in MirroredDatabase(tmp_path).status().tables if each.name == "t"]
+        return [each.code for each in status.warnings]
+
+    assert warned() == ["sequence-changed"]
+    assert {row["v"] for row in read_table(tmp_path / "Tables/t").to_pylist()} == {"a", "c"}
+    MirroredDatabase(tmp_path).resync("t")
+    assert sync(tmp_path) is None and warned() == []
+    assert {row["v"] for row in read_table(tmp_path / "Tables/t").to_pylist()} == {"b", "c"}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [({}, SOFT), ({}, {"deletes": "ignore"}), ({"deletes": "ignore"}, {}), (SOFT, {}), ({}, ORDERED), (SOFT, ORDERED)],

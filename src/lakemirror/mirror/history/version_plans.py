@@ -71,8 +71,9 @@ def configuration_of(
     track_of = options[1].track
     missing = next((name for name in track_of if name.lower() not in known), None)
     if missing is not None:
-        message = f"{table}: lakemirror.history.track names {missing!r}, and no change file has such a column"
-        raise TableError("metadata-invalid", message, table=table, column=missing)
+        message = f"{table}: lakemirror.history.track names {missing!r}, and no applied file has such a column"
+        hint = f"Correct `track`, or take {missing} out of it until a file with this column is applied."
+        raise TableError("metadata-invalid", message, table=table, column=missing, hint=hint)
     track = json.dumps([name.lower() for name in track_of])
     before = configuration.get(TRACK_PROPERTY, track)
     if sorted(json.loads(before)) != sorted(json.loads(track)):

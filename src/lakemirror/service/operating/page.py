@@ -63,6 +63,7 @@ _STATES = {
     "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait", "Waiting": "wait", "streaming": "good",
     "loading": "good", "stopped": "bad", "waiting": "wait",
 }  # fmt: skip
+_LEFT_OUT = (("lateChanges", "Late changes"), ("ignoredDeletes", "Ignored deletes"))
 
 
 def overview_page(view: Mapping[str, Any]) -> str:
@@ -130,6 +131,7 @@ def table_page(view: Mapping[str, Any]) -> str:
         ("Position", f"file {view['position']}"),
         ("Waits for", _waits(view["waitingFor"]) or "nothing"),
         ("Rows", f"{view['rows']:,}"),
+        *((what, f"{view[name]:,}") for name, what in _LEFT_OUT if name in view),
         ("Bytes", _size(view["bytes"])),
         ("Pending files", f"{view['pendingFiles']:,}"),
         ("Behind", _behind(view)),

@@ -14,7 +14,7 @@ from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operating.advice import advice, is_waiting, named
 from lakemirror.service.operating.day_cache import DayCache
 from lakemirror.service.rest.database_status import status_of
-from lakemirror.status.status import DatabaseStatus, TableStatus, format_time, target_rows
+from lakemirror.status.status import DatabaseStatus, TableStatus, format_time, left_out, target_rows
 
 MOST_TABLES = 200  # on one page
 
@@ -140,6 +140,7 @@ def _table(table: TableStatus, folder: str, now: float) -> dict[str, Any]:
         "pendingFiles": table.pending_files,
         "waitingFor": None if waiting is None else {"what": waiting.what, "since": format_time(waiting.since)},
         "rows": table.processed_rows,
+        **left_out(table),
         "bytes": table.processed_bytes,
         "lagSeconds": round(table.lag(now), 1),
         "freshnessSeconds": table.freshness or None,
