@@ -49,7 +49,7 @@ class LocalEngine(Pipeline):
         index: KeyIndex | None = None, sizes: FileSizes = SIZES,
     ) -> None:  # fmt: skip
         super().__init__(memory, index=index, sizes=sizes, scratch=scratch)
-        self.parallelism = self.key_parts = threads or max(1, min(4, os.cpu_count() or 1))
+        self.parallelism = threads or max(1, min(4, os.cpu_count() or 1))
         self.key_unit_bytes = max(1, memory // 32)
         self._one_large = threading.Lock()  # small batches share half of the memory; one large batch has the other half
 

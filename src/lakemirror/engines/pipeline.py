@@ -72,8 +72,6 @@ class Pipeline(ABC):
     """A change file with more than two times so many bytes becomes several units, and no unit of writing has more."""
     key_unit_bytes = sys.maxsize
     """The same for units that read keys."""
-    key_parts = 1
-    """So many parts of the keys of changes in memory are worked out at once; with tasks, each would be a job more."""
 
     def __init__(
         self, memory: int, *, index: KeyIndex | None = None, sizes: FileSizes = SIZES, scratch: Path | None = None

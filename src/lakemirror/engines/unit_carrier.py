@@ -27,7 +27,6 @@ class UnitCarrier(Protocol):
     memory: int
     fold_memory: int
     unit_bytes: int
-    key_parts: int
     index: KeyIndex | None
 
     @property

@@ -1,6 +1,6 @@
 """The row work of a table of versions, for every engine (history.md, section 3).
 
-    held in memory    changes ─▶ a thread for each part of the keys: `changed_versions` ─▶ open and closed versions
+    held in memory    changes ─▶ `changed_versions` ─▶ write open and closed versions, delete what they replace
     more              one unit for each bucket of keys: reads all change files, keeps its keys, and does the same
 
 Open and closed versions are written to files of their own.
@@ -22,7 +22,7 @@ from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.version_rows import Changed, key_values, plain_columns
+from lakemirror.engines.kernels.version_rows import Changed, key_values
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
     FILE,
@@ -41,11 +41,10 @@ from lakemirror.engines.unit_kernels import names_of, typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
-from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
+from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
-_FEWEST = 16 * 1024  # changes: another thread for fewer ones costs more time than it saves
 _UNITS = 4  # for each thread: how long a data file takes depends on its rows, copies and deletion vector
 
 
@@ -78,52 +77,20 @@ def write_versions(
 ) -> RowResult:
     """Writes the versions that a batch changes. `shared`: with the table of versions as its target."""
     if held is not None:
-        changes = Changed(plain_columns(held.rows(None)), held.markers, held.names, _times(engine, work, shared))
-        done = _write_changed(engine, work, shared, changes, written)
+        changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
+        its = changed_versions(*_table(work), changes, look_by(engine, shared))
+        open_ones, kernel = slices(its.rows.open), unit_kernels.write_held
+        units = [*open_ones, *slices(its.rows.closed)]
+        adds = engine.write_units("write versions", kernel, shared, units, written, len(open_ones))
+        feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
+        written += feed
+        done = [Written(adds, feed, its.deleted, its.beyond)]
     else:
         done = []
         for each in engine.carry("write versions", write_bucket, shared, buckets_of(engine, work)):
             written += [*each.adds, *each.changes]
             done.append(each)
     return _result(engine, work, shared, done, written)
-
-
-def _write_changed(
-    engine: UnitCarrier, work: RowWork, shared: Shared, changes: Changed, written: list[Action]
-) -> list[Written]:
-    """Writes the versions of changes in memory: parts of the keys side by side, then the rows of all together."""
-    look = look_by(engine, shared)
-    parts: list[ChangedVersions] = list(
-        engine.each(
-            lambda part: changed_versions(*_table(work), changes.chosen(part), look),
-            parts_of(changes, work.target, engine.key_parts),
-        )
-    )
-    open_ones, closed = (
-        slices(pa.concat_tables(rows))
-        for rows in zip(*((its.rows.open, its.rows.closed) for its in parts), strict=True)
-    )
-    units, kernel = [*open_ones, *closed], unit_kernels.write_held
-    adds = engine.write_units("write versions", kernel, shared, units, written, len(open_ones))
-    done = [Written(adds)]
-    for its in parts:
-        feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
-        written += feed
-        done.append(Written([], feed, its.deleted, its.beyond))
-    return done
-
-
-def parts_of(changes: Changed, target: Target, most: int) -> list[np.ndarray]:
-    """The numbers of the changes (ascending) in at most so many parts, with all changes of a key in one of them. Whole
-    numbers that are near to each other are together, as their rows often are."""
-    count = min(most, len(changes.markers) // _FEWEST)
-    if count < 2:
-        return [np.arange(len(changes.markers))]
-    codes = key_codes(comparable(key_values(changes.rows, target)))
-    cuts = np.arange(1, count) * len(codes) // count
-    part = np.searchsorted(np.partition(codes, cuts)[cuts], codes, "right")
-    parts = (np.flatnonzero(part == number) for number in range(count))
-    return [its for its in parts if len(its)]
 
 
 def buckets_of(engine: UnitCarrier, work: RowWork) -> list[VersionBucket]:

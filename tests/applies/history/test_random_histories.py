@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.random_histories import SEQUENCE_KINDS, play, stories
 from tests.rounds import rounds
 
-from lakemirror.engines import write_versions
 from lakemirror.keys import row_copies
 from lakemirror.keys.index_builder import Builder
 from lakemirror.keys.look_up import LATELY_READ
@@ -165,32 +164,6 @@ def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], monkeypat
 
     compare()
     assert sum(rows_read)
-
-
-@pytest.mark.parametrize("case", cases([("soft", "", "scd2"), ("hard", "number", VERSIONS)], MORE_ORDERED), ids=named)
-def test_versions_of_keys_in_parts(case: tuple[str, str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads work out the versions of a part of the keys each, as they do for many changes."""
-    deletes, sequence, history = case
-    parts_of, counts = write_versions.parts_of, list[int]()
-
-    def counted(*given: Any) -> list[Any]:
-        parts: list[Any] = parts_of(*given)
-        counts.append(len(parts))
-        return parts
-
-    monkeypatch.setattr(write_versions, "_FEWEST", 1)
-    monkeypatch.setattr(write_versions, "parts_of", counted)
-
-    @settings(max_examples=rounds(12, 150), **SLOW)
-    @given(data=st.data())
-    def compare(data: Any) -> None:
-        story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
-        play(story, change_data_feed=data.draw(st.booleans()), deletion_vectors=data.draw(st.booleans()))
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.cpu_count", lambda: 3)
-        compare()
-    assert max(counts) > 1
 
 
 @pytest.mark.full
