@@ -149,3 +149,23 @@ def test_lint_names_a_wrong_option(orders: LandingTable, tmp_path: Path) -> None
     (orders.folder / "_metadata.json").write_text('{"keyColumns": ["id"], "lakemirror": {"delets": "soft"}}')
     (found,) = (finding for finding in check(tmp_path / "shop", settle=0) if finding.code == "metadata-invalid")
     assert "delets" in found.message
+
+
+@pytest.mark.parametrize(
+    ("own", "operators", "keeps"),
+    [
+        ({}, {}, False), ({"deletes": "soft"}, {}, True), ({"history": "scd2"}, {}, True),
+        ({"history": "changes", "sequence": "at"}, {}, False), ({}, {"deletes": "soft"}, True),
+        ({}, {"history": ["changes", "scd2"]}, True), ({}, {"deletes": "sotf"}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whether_the_mirror_keeps_the_times_of_the_source(
+    tmp_path: Path, own: dict[str, Any], operators: dict[str, Any], keeps: bool
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/mirroring.json").write_text(json.dumps({"lakemirror": {"tables": {"ord*": operators}}}))
+    table = Landing(tmp_path / "shop").table("orders", keys=["id"])
+    table.declare(**own)
+    assert table.keeps_times is keeps
+    assert not Landing(tmp_path / "shop").table("ordinary").keeps_times, "without keys there is neither"
