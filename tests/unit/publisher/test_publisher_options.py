@@ -151,6 +151,17 @@ def test_lint_names_a_wrong_option(orders: LandingTable, tmp_path: Path) -> None
     assert "delets" in found.message
 
 
+def test_the_time_of_the_source_is_a_time(orders: LandingTable) -> None:
+    """A text would be refused by the mirror, when it is too late to change it."""
+    for method in (orders.upsert, orders.delete):
+        with pytest.raises(LakemirrorError, match="__sourceTimestamp__ is string; it must be a timestamp") as raised:
+            method([{"id": 1, "__sourceTimestamp__": "2026-03-01T00:00:00Z"}])
+        assert raised.value.code == "type-unsupported" and "--types" in (raised.value.hint or "")
+    assert not list(orders.folder.glob("*.parquet"))
+    for moment in (datetime(2026, 3, 1), datetime(2026, 3, 1, tzinfo=timezone.utc), None):
+        orders.upsert([{"id": 1, "__sourceTimestamp__": moment}])
+
+
 @pytest.mark.parametrize(
     ("own", "operators", "keeps"),
     [
