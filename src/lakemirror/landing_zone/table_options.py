@@ -65,6 +65,11 @@ class TableOptions:
         return any(each.mode == SCD2 for each in self.history)
 
     @property
+    def keeps_times(self) -> bool:
+        """True if tables keep when the source changed a row."""
+        return self.deletes == SOFT or self.has_versions
+
+    @property
     def remembers_all(self) -> bool:
         """True if late changes need all others, because they split versions; else they need deletes alone."""
         return bool(self.sequence) and self.has_versions

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.option_patterns import options_for
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
-from lakemirror.landing_zone.table_options import NO_OPTIONS, SOFT, TableOptions, parse_options
+from lakemirror.landing_zone.table_options import NO_OPTIONS, TableOptions, parse_options
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, snapshot
 from lakemirror.publisher.buffer import Buffer, Gathered
@@ -186,7 +186,7 @@ class LandingTable(TableWriter):
         """True if the mirror keeps when the source changed a row, by soft deletes or versions; also while options are
         invalid, as it applies nothing then."""
         try:
-            return bool(self.keys) and any(each.deletes == SOFT or each.has_versions for each in self._options())
+            return bool(self.keys) and any(each.keeps_times for each in self._options())
         except LakemirrorError as error:
             if error.retry:
                 raise

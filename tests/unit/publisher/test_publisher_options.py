@@ -7,9 +7,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.lint import check
 from lakemirror.publisher import Landing, LandingTable
@@ -160,6 +162,19 @@ def test_the_time_of_the_source_is_a_time(orders: LandingTable) -> None:
     assert not list(orders.folder.glob("*.parquet"))
     for moment in (datetime(2026, 3, 1), datetime(2026, 3, 1, tzinfo=timezone.utc), None):
         orders.upsert([{"id": 1, "__sourceTimestamp__": moment}])
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_check_looks_at_the_time_of_the_source_as_an_apply_does(
+    orders: LandingTable, tmp_path: Path, deletes: str
+) -> None:
+    orders.declare(deletes=deletes)
+    orders.opened()
+    rows = pa.table({"id": [1], "__rowMarker__": [4], "__sourceTimestamp__": ["2026-03-01"]})
+    pq.write_table(rows, orders.folder / f"{1:020}.parquet")
+    found = [each.code for each in check(tmp_path / "shop")]
+    failed = MirroredDatabase(tmp_path / "shop", engine="local", durability="process").sync().failed
+    assert found == [each.code for each in failed.values()] == (["type-unsupported"] if deletes == "soft" else [])
 
 
 @pytest.mark.parametrize(
