@@ -43,6 +43,7 @@ class NetEffect:
     `fills`: the values that they take from elsewhere, once they are read. `ignored`, `late`, `dead`: as of
     `FoldedKeys`. `values`: of candidates whose rows were read with all columns, by their number: the numbers of these
     rows, ascending, and their values. `early`: a file with inserted rows that are not among the flags any more.
+    `rows`: more inserted rows, complete; None: there are none.
     """
 
     flags: np.ndarray
@@ -55,6 +56,7 @@ class NetEffect:
     dead: pa.Table | None = None
     values: Mapping[int, tuple[np.ndarray, pa.Table]] = field(default_factory=dict)
     early: EarlyRows | None = None
+    rows: pa.Table | None = None
 
     def after(self, early: EarlyRows) -> NetEffect:
         """What is left to do after some rows were written early."""
@@ -130,7 +132,7 @@ def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
     """The net effect of all keys, from that of some keys each."""
     flags = np.full(work.rows, KEPT, np.uint8)
     of_file: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    partial, found, dead = list[PartialRows](), list[pa.Table](), list[pa.Table]()
+    partial, found, dead, rows = list[PartialRows](), list[pa.Table](), list[pa.Table](), list[pa.Table]()
     values: dict[int, tuple[np.ndarray, pa.Table]] = {}
     ignored = late = 0
     for folded in parts:
@@ -142,15 +144,17 @@ def combined(work: RowWork, parts: Iterable[FoldedKeys]) -> NetEffect:
         partial += [folded.partial] if folded.partial is not None else []
         found += [folded.found] if folded.found is not None else []
         dead += [folded.dead] if folded.dead is not None else []
+        rows += [folded.rows] if folded.rows is not None else []
         ignored, late = ignored + folded.ignored, late + folded.late
     touched = {}
     for number in sorted(of_file):
         both = zip(*of_file[number], strict=True)
-        deleted, updated = (np.sort(np.concatenate(rows), kind="stable") for rows in both)  # ascending runs
+        deleted, updated = (np.sort(np.concatenate(its), kind="stable") for its in both)  # ascending runs
         touched[number] = TouchedFile(number, work.candidates[number], deleted, updated)
     return NetEffect(
         flags, touched, together(partial) if partial else None, pa.concat_tables(found) if found else None,
         ignored=ignored, late=late, dead=pa.concat_tables(dead).sort_by(ROW) if dead else None, values=values,
+        rows=pa.concat_tables(rows) if rows else None,
     )  # fmt: skip
 
 

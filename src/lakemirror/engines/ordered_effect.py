@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines import unit_kernels
+from lakemirror.engines.deleted_rows import deleted_rows
 from lakemirror.engines.early_rows import EarlyRows
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered, value_columns
@@ -23,7 +24,7 @@ from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets, only_live
 from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
 from lakemirror.engines.plain_keys import deleting, need_rows, plain_changes
-from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork
+from lakemirror.engines.row_work import DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork
 from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.units import Shared, TouchedFile, data_units
@@ -32,6 +33,7 @@ from lakemirror.keys.find_keys import find_keys, kept_among
 from lakemirror.keys.key_values import each_once, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
+from lakemirror.landing_zone.reserved_columns import DELETED_AT
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.own_files import SPILLED, work_folder
 
@@ -45,7 +47,7 @@ def ordered_effect(
     """What the changes do to the table. `scratch`: a folder for keys that do not fit into memory. `early`: of `held`;
     writes the rows of keys whose old rows need not be read."""
     if held is not None:
-        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held), early, with_values=True))
+        return combined(work, _effects(pipeline, work, shared, _held_keys(work, held), early))
     apart = pipeline.fold_apart(work, shared)
     if apart is not None:
         return apart
@@ -59,11 +61,10 @@ def ordered_effect(
 
 
 def _effects(
-    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, early: EarlyRows | None = None, *,
-    with_values: bool = False,
-) -> Iterator[FoldedKeys]:  # fmt: skip
+    pipeline: UnitCarrier, work: RowWork, shared: Shared, changes: pa.Table, early: EarlyRows | None = None
+) -> Iterator[FoldedKeys]:
     """The net effect of changes in memory: of the keys whose rows in the table must be read, and of all others.
-    `with_values`: also what deleted rows keep, as far as it takes little memory."""
+    Where they have DIED, deleted rows keep what was read with their keys, as far as it takes little memory."""
     ordering, target, files = work.ordering, work.target, range(len(work.candidates))
     assert ordering is not None
     remembered = _remembered(pipeline, shared, ordering, changes)
@@ -86,10 +87,15 @@ def _effects(
     reads, rows = _rows_of_both(pipeline, work, each_once(_looked_up(work, its)), deletes, far)
     if needs.rows.any():
         values: dict[int, tuple[np.ndarray, pa.Table]] = {}
-        if with_values and ordering.is_soft:
+        if DIED in changes.column_names:
             shared = shared._replace(names=tuple(json.loads(value_columns(target))))
         old = pa.concat_tables([old, *_old_rows(pipeline, work, shared, reads, values)])
-        yield fold_ordered(target, ordering, its, old, remembered)._replace(values=values)
+        is_complete = not shared.names or set(old[FILE].unique().to_pylist()) <= values.keys()
+        if is_complete and DIED in changes.column_names and not (ordering.sequence or target.constraints):
+            deleted, its, old = deleted_rows(target, its, old, values)
+            yield deleted
+        if its.num_rows:
+            yield fold_ordered(target, ordering, its, old, remembered)._replace(values=values)
     if not needs.rows.all():
         if not target.vectors:
             touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in rows}
@@ -111,6 +117,8 @@ def _held_keys(work: RowWork, held: HeldChanges) -> pa.Table:
     if work.ordering.sequence:
         rows = held.columns(work.ordering.sequence)
         table = table.append_column(SEQUENCE, sequence_of(rows, work.ordering.sequence))
+    if work.ordering.is_soft:
+        table = table.append_column(DIED, held.columns([DELETED_AT])[DELETED_AT])
     return table if held.names is None else table.append_column(NAMES, held.names)
 
 

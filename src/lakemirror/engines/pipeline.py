@@ -353,10 +353,14 @@ class Pipeline(ABC):
             self.check_constraints(work, shared, flags, fills)
         if held is None:
             units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
-            return self._written(step, unit_kernels.write_kept, shared, units, written)
+            adds = self._written(step, unit_kernels.write_kept, shared, units, written)
+            more = [] if effect is None or effect.rows is None else slices(effect.rows)
+            return adds + self._written(step, unit_kernels.write_held, shared, more, written)
         assert not isinstance(fills, FillRequest)
         rows, kept = held.inserted(flags, fills)
         check_nulls(work.changes, work.target, rows, kept)
+        if effect is not None and effect.rows is not None:
+            rows = pa.concat_tables([rows, effect.rows.cast(rows.schema)])
         if effect is not None and effect.early is not None:
             effect.early.add(rows)
             return []

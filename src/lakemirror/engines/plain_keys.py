@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakemirror.engines.kernels.fold import last_changes
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys
 from lakemirror.engines.kernels.sequence_order import sequence_ranks
-from lakemirror.engines.row_work import MARKER, NAMES, ROW, SEQUENCE, Ordering
+from lakemirror.engines.row_work import MARKER, NAMES, PLACES, ROW, SEQUENCE, Ordering
 from lakemirror.engines.unit_kernels import as_upserts
 from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
@@ -66,7 +66,7 @@ def need_rows(ordering: Ordering, changes: pa.Table, old: pa.Table) -> Needs:
 
 def plain_changes(changes: pa.Table, needs: Needs) -> tuple[FoldedKeys, pa.Table]:
     """The net effect of the changes that need no rows, without what it deletes, and the keys of these rows."""
-    names = [name for name in changes.column_names if name not in (ROW, MARKER, NAMES, SEQUENCE)]
+    names = [name for name in changes.column_names if name not in PLACES]
     place = np.arange(changes.num_rows)
     drops = ~needs.rows & ((place < needs.last) | (needs.marker == DELETE))
     deletes = np.flatnonzero(~needs.rows & (place == needs.last))

@@ -16,7 +16,8 @@ from tests.table_rows import read_table
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines import complete_rows
+from lakemirror.engines import complete_rows, ordered_effect
+from lakemirror.engines.kernels.ordered_fold import fold_ordered
 from lakemirror.engines.unit_kernels import read_values
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import UNCHANGED
@@ -81,6 +82,53 @@ def test_rows_of_deleted_keys_are_read_again_only_if_they_take_much_memory(
     kept = [(number, text, number % 2 == 0, number % 2 == 0) for number, text in enumerate(texts)]
     assert rows(tmp_path) == [*kept, (200, "last", True, True)]
     assert bool(reads) is again
+
+
+def test_only_keys_with_more_than_a_delete_and_a_row_are_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded: list[int] = []
+
+    def fold(target: Any, ordering: Any, changes: Any, old: Any, remembered: Any) -> Any:
+        folded.extend(changes["id"].to_pylist())
+        return fold_ordered(target, ordering, changes, old, remembered)
+
+    monkeypatch.setattr(ordered_effect, "fold_ordered", fold)
+    soft(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1, 2, 3, 4, 5], "v": ["a", "b", "c", "d", "e"]})
+    put(tmp_path, "t", 2, {"id": [4, 5], "v": ["f", "g"], MARKER: [0, 4]})
+    put(tmp_path, "t", 3, {"id": [1], MARKER: [2]})
+    assert sync(tmp_path, batch_files=1) is None
+    assert folded == [4], "an insert may replace a deleted row"
+    folded.clear()
+    since = rows(tmp_path), read_table(tmp_path / "Tables/t").sort_by("id")["__deleted_at"].to_pylist()[0]
+    put(
+        tmp_path,
+        "t",
+        4,
+        {"id": [1, 2, 3, 3, 4, 9], "v": [None, None, "h", None, None, None], MARKER: [2, 2, 4, 2, 2, 2]},
+    )
+    assert sync(tmp_path) is None
+    assert folded == [3, 3, 4], "more than one change, or more than one row"
+    gone = [(1, "a"), (2, "b"), (3, "h"), (4, "f")]
+    assert rows(tmp_path) == [*((*row, True, True) for row in gone), (5, "g", False, False)]
+    assert read_table(tmp_path / "Tables/t").sort_by("id")["__deleted_at"].to_pylist()[0] == since[1]
+
+
+def test_deleted_rows_are_written_also_where_the_changes_are_read_again(tmp_path: Path) -> None:
+    soft(tmp_path)
+    put(tmp_path, "t", 1, {"id": [1, 2], "v": ["a", "b"], "n": [1, 2]})
+    assert sync(tmp_path, memory=1 << 20) is None
+    names = pa.array([None, ["v"], None], pa.list_(pa.string()))
+    long = "x" * (200 << 10)
+    put(
+        tmp_path,
+        "t",
+        2,
+        {"id": [1, 1, 2], "v": [long, None, None], "n": [3, 4, 0], MARKER: [4, 4, 2], UNCHANGED: names},
+    )
+    assert sync(tmp_path, memory=1 << 20) is None
+    assert rows(tmp_path) == [(1, long, 4, False, False), (2, "b", 2, True, True)]
 
 
 def test_inserts_alone_do_not_look_keys_up_until_a_row_is_deleted(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ class FoldedKeys(NamedTuple):
 
     `dropped`: the positions of the changes that are not inserted. `updates`: of those that the change data feed shows
     as updates. `files`: candidates with deleted rows: number, deleted rows, those of them that are updates. `partial`,
-    `found`, `values`: as of `NetEffect`. `ignored`, `late`: as of `RowResult`. `dead`: inserted rows that a remembered
-    delete has deleted: ROW, DELETED_AT.
+    `found`, `values`, `rows`: as of `NetEffect`. `ignored`, `late`: as of `RowResult`. `dead`: inserted rows that a
+    remembered delete has deleted: ROW, DELETED_AT.
     """
 
     dropped: np.ndarray
@@ -55,6 +55,7 @@ class FoldedKeys(NamedTuple):
     late: int = 0
     dead: pa.Table | None = None
     values: Mapping[int, tuple[np.ndarray, pa.Table]] | None = None
+    rows: pa.Table | None = None
 
 
 @dataclass(frozen=True, eq=False)
