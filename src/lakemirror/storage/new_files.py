@@ -71,7 +71,8 @@ def put_new_file(
     try:
         return ours if link_new(temporary, name, folder) else None
     finally:
-        _unlink(temporary, folder)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
 
 
 def link_new(source: str | Path, name: str | Path, folder: int | None = None) -> bool:
