@@ -98,8 +98,8 @@ def test_an_error_of_the_thread_is_raised_and_leaves_no_file(
     monkeypatch.setattr(Files, "add", fails)
     with pytest.raises(OSError, match="No space"), early_rows(Shared(target, MemoryBudget(DEFAULT)), HELD) as early:
         early.begin(EVERY_SECOND)
-        monkeypatch.setattr(Files, "add", add)
         assert early._begun is not None and early._begun.exception() is not None
+        monkeypatch.setattr(Files, "add", add)
         _ = early.add(ROWS.slice(1, 1)) if then == "add" else early.close()
     assert files and not list(Path(target.path).glob("*.parquet"))
 
