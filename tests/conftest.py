@@ -20,8 +20,6 @@ from tests import compiled_once, mariadb, one_spark, own_cache, postgres, raised
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
-sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
 os.fsync = os.fstat  # type: ignore[assignment] # no test cuts the power (those of tests/power.py record what is synced)
 

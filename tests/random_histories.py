@@ -180,13 +180,13 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bo
     place = Path(tempfile.mkdtemp(prefix="lakemirror-history-"))
     try:
         database = place / "db"
-        table = _declared(database, story)
+        table = declared(database, story)
         begun = datetime.now(timezone.utc)
         for number, file in enumerate(story.files, start=1):
             if number in story.again:
                 shutil.rmtree(database / "Files/LandingZone/t")
-                table = _declared(database, story)
-            _publish(table, story, file)
+                table = declared(database, story)
+            publish(table, story, file)
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
                 given |= {"partial_row_missing": "null"} if story.null_if_missing else {}
@@ -207,31 +207,40 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bo
 
 def compare(database: Path, story: Story, begun: datetime) -> None:
     """AssertionError where a table does not hold what the model says. `begun`: before the first apply."""
-    model = story.model()
+    compare_with(database, "t", story.model(), (begun, datetime.now(timezone.utc)))
+
+
+def compare_with(database: Path, table: str, model: HistoryModel, times: tuple[datetime, datetime]) -> None:
+    """The same of a table of this name. `times`: between which all applies were."""
     extra = (DELETED, DELETED_AT) if model.deletes == "soft" else ()
-    assert _bag(database, "t", (*model.columns, *extra), begun) == model.current(), "the current table"
+    _check_equal(_bag(database, table, (*model.columns, *extra), times), model.current(), "the current table")
     if (history := model.history("changes")) is not None:
-        name = history.get("name") or "t__changes"
-        found = _bag(database, name, (*model.history_columns, *OF_CHANGES), begun, ("__applied_at",))
-        assert found == model.changes(), name
+        name = history.get("name") or f"{table}__changes"
+        found = _bag(database, name, (*model.history_columns, *OF_CHANGES), times, ("__applied_at",))
+        _check_equal(found, model.changes(), name)
     if (history := model.history("scd2")) is not None:
-        name = history.get("name") or "t__history"
-        assert _bag(database, name, (*model.history_columns, START_AT, END_AT), begun) == model.versions(), name
+        name = history.get("name") or f"{table}__history"
+        _check_equal(_bag(database, name, (*model.history_columns, START_AT, END_AT), times), model.versions(), name)
+
+
+def _check_equal(found: Counter[Any], wanted: Counter[Any], name: str) -> None:
+    more, fewer = (repr(list(each.items())[:3]) for each in (found - wanted, wanted - found))
+    assert found == wanted, f"{name} has {more} and lacks {fewer}"
 
 
 def _bag(
-    database: Path, table: str, columns: tuple[str, ...], begun: datetime, times: tuple[str, ...] = ()
+    database: Path, table: str, columns: tuple[str, ...], times: tuple[datetime, datetime], timed: tuple[str, ...] = ()
 ) -> Counter[tuple[Any, ...]]:
-    """The rows in these columns; there must be no others but `times`, which are of an apply."""
+    """The rows in these columns; there must be no others but `timed`, which are of an apply, between `times`."""
     found = read_table(database / "Tables" / table)
-    assert sorted(found.column_names) == sorted((*columns, *times)), table
-    now = datetime.now(timezone.utc)
-    for name in times:
-        assert all(begun <= at <= now for at in found[name].to_pylist()), name
+    assert sorted(found.column_names) == sorted((*columns, *timed)), table
+    begun, ended = times
+    for name in timed:
+        assert all(begun <= at <= ended for at in found[name].to_pylist()), name
     rows = found.select(list(columns)).to_pylist()
     for row in rows:
         at = row.get(DELETED_AT)
-        if at is not None and begun <= at <= now:
+        if at is not None and begun <= at <= ended:
             row[DELETED_AT] = APPLY_TIME
     return Counter(tuple(_plain(row[name]) for name in columns) for row in rows)
 
@@ -242,7 +251,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else hashable(value)
 
 
-def _declared(database: Path, story: Story) -> LandingTable:
+def declared(database: Path, story: Story) -> LandingTable:
     if story.upsert_by_default:
         folder = database / "Files/LandingZone/t"
         folder.mkdir(parents=True)
@@ -252,7 +261,7 @@ def _declared(database: Path, story: Story) -> LandingTable:
     return table
 
 
-def _publish(table: LandingTable, story: Story, file: ChangeFile) -> None:
+def publish(table: LandingTable, story: Story, file: ChangeFile) -> None:
     """One change file, by the publisher's API, with the time that the story gives it."""
     arrays = {name: pa.array([each.row[name] for each in file.changes], story.types[name]) for name in file.columns}
     if any(each.at is not None for each in file.changes):
@@ -269,4 +278,4 @@ def _publish(table: LandingTable, story: Story, file: ChangeFile) -> None:
     os.utime(published.path, ns=(moment, moment))
 
 
-__all__ = ["DELETE", "SEQUENCE_KINDS", "Story", "compare", "play", "stories"]
+__all__ = ["DELETE", "SEQUENCE_KINDS", "Story", "compare", "compare_with", "declared", "play", "publish", "stories"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
 import pytest
@@ -28,6 +29,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if _run["quick"]:
         # Hypothesis would read every module, in every process, for values that some of its examples then have
         providers._get_local_constants = lambda: providers._local_constants
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(obj: object) -> list[pytest.Item] | None:
+    """Leaves out a slow matrix before its cases are made: there are thousands, and each process makes them all."""
+    if _run.get("quick") and isfunction(obj):
+        return [] if any(mark.name == "full" for mark in getattr(obj, "pytestmark", ())) else None
+    return None
 
 
 def rounds(quick: int, full: int) -> int:

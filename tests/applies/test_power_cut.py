@@ -14,11 +14,15 @@ import pytest
 from tests.applies.test_applies import changes, no_spark, rows, sync
 from tests.change_tables import expected as changes_of
 from tests.change_tables import expected_versions, held, held_versions, put_at
+from tests.crash.test_history_and_order_kills import story
 from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
+from tests.random_histories import compare, declared
+from tests.random_histories import publish as publish_file
 
 from lakemirror.delta.checkpoint import clean_up_log, write_checkpoint
 from lakemirror.delta.log import read_snapshot
+from lakemirror.engines import early_rows
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import drop
 from lakemirror.features.plan import Wish
@@ -277,3 +281,22 @@ def test_applies_with_history_tables(tmp_path: Path, every: int) -> None:
         assert held_versions(disk, "t__history") == expected_versions(disk, "t", ["id"], options)
 
     assert after_a_cut(recorder, tmp_path, every, check) > 10
+
+
+@pytest.mark.parametrize("every", [48, pytest.param(1, marks=pytest.mark.full)])
+def test_applies_with_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """The same with soft deletes, late changes, and rows that are written while others are read."""
+    monkeypatch.setattr(early_rows, "FEWEST_ROWS", 1)
+    database, its, begun = tmp_path / "database", story(), datetime.now(timezone.utc)
+    table = declared(database, its)
+    for file in its.files:
+        publish_file(table, its, file)
+    with Recorder(database) as recorder:
+        applied(database)
+
+    def check(disk: Path, moment: int) -> None:
+        assert {path.name for path in folder(disk, "t").rglob("*.parquet")} == {file.name for file in its.files}
+        applied(disk)
+        compare(disk, its, begun)
+
+    assert after_a_cut(recorder, tmp_path, every, check) >= 5

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SIZE = 96 << 20
+_SIZE_A_MINUTE = 8 << 20  # what is applied stays for days: so much at most comes in a minute
 _BALLAST = "_ballast"
 
 
@@ -40,10 +41,12 @@ class Disk:
 
 
 @contextlib.contextmanager
-def disk(place: Path) -> Iterator[Disk]:
-    """The folder as a small file system of its own, if the system allows it; unmounted at the end."""
+def disk(place: Path, seconds: float) -> Iterator[Disk]:
+    """The folder as a small file system of its own, if the system allows it, for a soak of so many seconds; unmounted
+    at the end."""
     place.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(place)]
+    size = _SIZE + int(seconds / 60 * _SIZE_A_MINUTE)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
         yield Disk(place, can_fill=mounted)

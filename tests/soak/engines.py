@@ -14,13 +14,16 @@ from pathlib import Path
 
 HASTY = """
 from lakemirror.mirror import loop
+from lakemirror.engines import early_rows
 from lakemirror.keys import key_index
 from lakemirror.verify import idle
 
 key_index.FEWEST_ROWS, key_index._READ_ALL = 8, 1
+early_rows.FEWEST_ROWS = 1
 loop._QUIET, idle._LEAST_PAUSE, idle._SHARE, idle.CHANGED = 0.3, 0.1, 2.0, 0.5
 """
-"""Small files have a key index, and tables are verified whenever an engine is idle for a moment."""
+"""Small files have a key index, single rows are written early, and tables are verified whenever an engine is idle for a
+moment."""
 
 NO_SPARK = """
 from lakemirror.errors import SetupError

@@ -28,7 +28,8 @@ class Kind:
     """One mirrored table.
 
     `key`: values of its key columns for a small number. `spark`: only Spark applies it yet.
-    `partial`: updates and upserts may leave columns out, which the row names under UNCHANGED.
+    `partial`: updates and upserts may leave columns out, which the row names under UNCHANGED. `sequence`: the column
+    that orders changes, whatever file they come with.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Kind:
     markers: tuple[int | None, ...] = (0, 1, 2, 4)
     spark: bool = False
     partial: bool = False
+    sequence: str = ""
 
     @property
     def has_history(self) -> bool:
@@ -55,14 +57,20 @@ class Kind:
             return self.types
         return {**self.types, **{f"more{n}": _GROWN[n % len(_GROWN)] for n in range(grown)}}
 
-    def changes(self, chance: random.Random, count: int, grown: int, part: int | None = None) -> list[Change]:
-        """Random changes. `part`: of a partition, whose keys are its own. All rows of a file have markers, or none."""
+    def changes(
+        self, chance: random.Random, count: int, grown: int, part: int | None = None, number: int = 1
+    ) -> list[Change]:
+        """Random changes of a file with this number. `part`: of a partition, whose keys are its own. All rows of a file
+        have markers, or none. With a sequence, a change may belong before those of some files before."""
         marked = self.markers != (None,)
+        fixed = (*self.keys, self.sequence)
         found: list[Change] = []
         for _ in range(count):
-            number = chance.randrange(40)
-            key = self.key(number if part is None else number * 4 + part)
-            values = {name: _value(chance, kind) for name, kind in self.columns(grown).items() if name not in self.keys}
+            which = chance.randrange(40)
+            key = self.key(which if part is None else which * 4 + part)
+            if self.sequence:
+                key[self.sequence] = chance.randrange(number * 50 - 200, number * 50 + 50)
+            values = {name: _value(chance, kind) for name, kind in self.columns(grown).items() if name not in fixed}
             marker = chance.choice(self.markers) if marked else None
             found.append((marker, {**key, **values} if marker != 2 or not self.keys else key))
             if self.partial and marker in (1, 4):
@@ -92,6 +100,7 @@ def kinds(*, spark: bool) -> list[Kind]:
 _GROWN = (pa.int32(), pa.string(), pa.float64(), pa.date32(), pa.decimal128(12, 2))
 _ID, _V = {"id": pa.int64()}, {"v": pa.string(), "d": pa.decimal128(20, 4), "f": pa.float64()}
 _HISTORY = {"lakemirror": {"history": ["changes", {"mode": "scd2", "track": ["v"]}]}}
+_ORDERED = {"lakemirror": {**_HISTORY["lakemirror"], "deletes": "soft", "sequence": "n", "late_days": 36500}}
 _CSV_COLUMNS = [{"Name": "id", "DataType": "Int64"}, {"Name": "v", "DataType": "String"}]
 
 
@@ -127,6 +136,10 @@ _KINDS = (
     ),
     Kind("kept", ("id",), lambda n: {"id": n}, {**_ID, **_V}, _HISTORY, (1, 2, 4)),
     Kind("kept in part", ("id",), lambda n: {"id": n}, {**_ID, **_V}, _HISTORY, (1, 2, 4, 4), partial=True),
+    Kind(
+        "kept in order", ("id",), lambda n: {"id": n}, {**_ID, **_V, "n": pa.int64()}, _ORDERED, (1, 2, 4, 4),
+        partial=True, sequence="n",
+    ),
     Kind("regions", ("id",), lambda n: {"id": n}, {**_ID, **_V}, {"isPartitionEnabled": True}, spark=True),
     Kind("ids", ("id",), _uuid, {"id": pa.uuid(), "v": pa.string()}, spark=True),
 )  # fmt: skip

@@ -15,10 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from tests.landing import folder
+from tests.random_histories import compare_with
 from tests.soak import foreign
 from tests.soak.disks import Disk, disk
 from tests.soak.engines import DROP_AFTER, Engines
@@ -71,7 +73,7 @@ def soak(
     `spark`: engines may start Spark. `everything`: without Spark, too, all kinds of tables and steps take part.
     """
     place.mkdir(parents=True, exist_ok=True)
-    with disk(place / "disk") as own, (place / "steps.jsonl").open("w") as log:
+    with disk(place / "disk", seconds) as own, (place / "steps.jsonl").open("w") as log:
         run = _Soak(place, own, seed, log, spark=spark, everything=everything)
         try:
             run.go(seconds, most_steps)
@@ -181,6 +183,9 @@ class _Soak:
         for name in self._names:
             if not self._world.tables[name].files:
                 continue
+            if self._world.tables[name].kind.sequence:
+                self._compare_all(name)
+                continue
             path = self._place / f"model-{name}.parquet"
             self._world.write_model(name, path)
             against = verify_database(storage, (name,), Options(source=Source(str(path))))
@@ -188,6 +193,14 @@ class _Soak:
             if differing:
                 first = differing[0]
                 self._find(f"{name} differs from the model, {len(differing)} times: {first.code}: {first.message}")
+
+    def _compare_all(self, name: str) -> None:
+        """The mirrored table and its history against the model, as another reader reads them."""
+        ever = datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)
+        try:
+            compare_with(self._database, name, self._world.tables[name].history(), ever)
+        except AssertionError as error:
+            self._find(f"{name} differs from the model: {str(error)[:500]}")
 
     def _publish(self) -> str:
         name = self._chance.choice(self._names)

@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.history_model import Change as ChangeRow
+from tests.history_model import ChangeFile, HistoryModel
 from tests.landing import folder
 from tests.model import ModelTable
 from tests.soak.kinds import Change, Kind
@@ -36,6 +38,14 @@ class Published:
     data: dict[tuple[str, int], bytes] = field(default_factory=dict)
     gone: bool = False
     bad: set[tuple[str, int]] = field(default_factory=set)
+
+    def history(self) -> HistoryModel:
+        """All tables of a table with history, as the contract wants them."""
+        made = HistoryModel(self.kind.keys, self.kind.declared["lakemirror"], null_if_missing=True)
+        for (_, number), (columns, changes) in sorted(self.files.items()):
+            its = tuple(ChangeRow(marker, row, tuple(sorted(row.get(UNCHANGED, ())))) for marker, row in changes)
+            made.apply(ChangeFile(f"{number:020}.parquet", tuple(columns), its))
+        return made
 
     def model(self) -> ModelTable:
         """The table as the contract wants it."""
@@ -66,7 +76,7 @@ class World:
         part = self._chance.randrange(len(PARTS)) if kind.declared.get("isPartitionEnabled") else None
         where = "" if part is None else PARTS[part]
         number = table.numbers.get(where, 0) + 1
-        changes = kind.changes(self._chance, self._chance.choice([1, 3, 20, 60]), table.grown, part)
+        changes = kind.changes(self._chance, self._chance.choice([1, 3, 20, 60]), table.grown, part, number)
         data = b"PAR1 is not all that a file needs" if bad else kind.contents(changes, table.grown)
         if bad and kind.extension == "csv":
             data = b"id,v,__rowMarker__\r\nnot a number,x,0\r\n"

@@ -27,6 +27,8 @@ def keep_written(add: Action, target: Target, rows: pa.Table) -> None:
     is_small = 4 * rows.nbytes <= LATELY_WRITTEN.most_bytes
     if is_small and record_count(add) == rows.num_rows and not target.partition_columns and can_hold(stored):
         kept = rows.select([column.name for column in stored]).combine_chunks()
+        if kept.get_total_buffer_size() > 2 * kept.nbytes:  # some rows of many, which would stay in memory with them
+            kept = kept.take(whole_numbers(np.arange(kept.num_rows)))
         LATELY_WRITTEN.put(_name_of(add, target), kept.rename_columns([column.physical_name for column in stored]))
 
 

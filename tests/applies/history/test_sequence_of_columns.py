@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -12,6 +11,7 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
+from tests import preloaded
 from tests.change_tables import expected_versions, held_versions, marked, put_at
 from tests.landing import declare
 from tests.table_rows import read_table, table_rows
@@ -52,9 +52,7 @@ def put(database: Path, number: int, rows: list[Row]) -> None:
 def sync(database: Path, failpoint: str = "") -> int:
     """A pass by a process of its own, which dies at that point. Returns its exit code."""
     env = {**os.environ, **({"LAKEMIRROR_FAILPOINT": failpoint} if failpoint else {})}
-    return subprocess.run(
-        [sys.executable, "-c", SYNC, str(database)], env=env, capture_output=True, check=False
-    ).returncode
+    return preloaded.run([sys.executable, "-c", SYNC, str(database)], env=env, capture_output=True).returncode
 
 
 def is_as_expected(database: Path) -> None:

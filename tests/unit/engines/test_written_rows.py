@@ -18,7 +18,7 @@ from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import row_copies
 from lakemirror.keys.key_index import KeyIndex, replace_merged
 from lakemirror.keys.look_up import Cache
-from lakemirror.keys.written_rows import LATELY_WRITTEN, is_in_memory, keep_written, written_rows
+from lakemirror.keys.written_rows import LATELY_WRITTEN, is_in_memory, keep_files, keep_written, written_rows
 from lakemirror.landing_zone.reserved_columns import START_AT
 
 
@@ -83,6 +83,37 @@ def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not is_in_memory(kept(nested, rows.select(["c0"]).append_column("n", lists)), nested)
     monkeypatch.setattr("lakemirror.keys.written_rows.LATELY_WRITTEN", Cache(4 * rows.nbytes - 1))
     assert not is_in_memory(kept(target, rows), target), "it would leave little for others"
+
+
+def test_kept_rows_hold_no_other_rows_in_memory(tmp_path: Path) -> None:
+    columns = columns_of(TYPES)
+    target, many = Target(str(tmp_path), tuple(columns)), rows_of(columns, 3000)
+    rows = many.slice(1000, 100)
+    add = kept(target, rows)
+    found = written_rows(add, target, None, target.columns)
+    assert found is not None and found.equals(rows)
+    assert found.get_total_buffer_size() < 2 * rows.nbytes
+
+
+def test_rows_of_another_table_are_not_taken_for_those_of_a_file_of_the_same_name(tmp_path: Path) -> None:
+    columns = columns_of(("int", "string"))
+    one, other = (Target(str(tmp_path / name), tuple(columns)) for name in ("t", "t__history"))
+    (tmp_path / "t").mkdir()
+    add = kept(one, rows_of(columns, 10))
+    assert is_in_memory(add, one) and not is_in_memory(add, other)
+    assert not is_in_memory({**add, "modificationTime": add["modificationTime"] + 1}, one)
+
+
+def test_rows_of_several_files_are_those_of_their_files(tmp_path: Path) -> None:
+    columns = columns_of(("int", "string"))
+    target, rows = Target(str(tmp_path), tuple(columns)), rows_of(columns, 100)
+    parts = [rows.slice(0, 50), rows.slice(50)]
+    adds = write_rows(rows.to_batches(), target, sizes=FileSizes(rows_a_file=50))
+    keep_files(adds[:1], target, parts)
+    assert not is_in_memory(adds[0], target), "which of the parts it has is not known"
+    keep_files(adds, target, parts)
+    for add, its in zip(adds, parts, strict=True):
+        assert written_rows(add, target, None, target.columns) == its
 
 
 def test_rows_in_memory_get_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

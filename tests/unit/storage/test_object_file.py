@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,7 +18,7 @@ from lakemirror.storage.place import read_pieces
 from lakemirror.storage.storage import Entry
 
 _MIB = 1 << 20
-DATA = random.Random(1).randbytes(40 * _MIB)
+DATA = np.random.default_rng(1).bytes(40 * _MIB)
 END = len(DATA) - (256 << 10)  # the last bytes are read first
 
 
