@@ -37,8 +37,7 @@ from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.landing_zone.table_options import LATE, NO_OPTIONS
 from lakemirror.mirror.history.history_tables import HistoryTable
 from lakemirror.mirror.history.row_options import (
-    DELETES_PROPERTY,
-    OPTIONS_PROPERTY,
+    RECORDS,
     RowOptions,
     another_sequence,
     configuration_with,
@@ -147,9 +146,9 @@ def plan(
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration, own = configuration_after(before, rules.properties), None
     options, growth = view.files.metadata.options, rules.columns
-    if options is not NO_OPTIONS or DELETES_PROPERTY in configuration or OPTIONS_PROPERTY in configuration:
+    if options is not NO_OPTIONS or not RECORDS.isdisjoint(configuration):
         kept = before.get("configuration", {}) if exists else {}
-        configuration = configuration_with(configuration, options, kept, base.shown)
+        configuration = configuration_with(configuration, options, kept, base.shown, view.position)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
     growth = growth_of(growth, configuration, columns, base.path)

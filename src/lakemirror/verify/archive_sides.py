@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,25 @@ import pyarrow as pa
 
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
-from lakemirror.landing_zone.table_options import CHANGES, HARD, LATE, SCD2, HistoryOptions
+from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, HistoryOptions
 from lakemirror.storage import Storage
 from lakemirror.verify import archived_files
 from lakemirror.verify.archived_files import AppliedFile, Changes, NotComparable
 from lakemirror.verify.columns import TableColumn
 from lakemirror.verify.comparison import Compared, Side, choose
 from lakemirror.verify.expected_rows import (
+    DELETED,
     DELETED_AT,
     END_AT,
     MARK,
     PLACE,
     START_AT,
     TIME,
-    Meaning,
     current_rows,
     version_rows,
     with_left_out,
 )
+from lakemirror.verify.option_phases import Phase, phases_of
 from lakemirror.verify.row_hashes import row_hashes
 from lakemirror.verify.row_store import RowStore, buckets_for
 
@@ -54,33 +56,30 @@ _ROWS_AT_ONCE = 64 * 1024
 class Archive:
     """The applied files of a table folder, in order, and the table that is compared with them.
 
-    `rows`: so many changes at least. `history`: None for the mirrored table. `living`: reads the rows of the table.
+    `properties`: those of the table. `rows`: so many changes at least. `history`: None for the mirrored table.
+    `living`: reads the rows of the table.
     """
 
     storage: Storage
     metadata: TableMetadata
     files: Sequence[AppliedFile]
     columns: tuple[TableColumn, ...]
+    properties: Mapping[str, str]
     keys: tuple[str, ...]
     rows: int
     history: HistoryOptions | None = None
     living: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(())
 
-    @property
-    def meaning(self) -> Meaning | None:
-        """What the changes mean; None for a table without options, whose changes fold as always."""
-        options = self.metadata.options
-        versions = next((each for each in options.history if each.mode == SCD2), None)
-        if options.deletes == HARD and not options.sequence and versions is None:
-            return None
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """By which options the files were applied. NotComparable where that is not known."""
         spelled = {column.name.lower(): column.name for column in self.columns}
-        track = versions.track if versions is not None else ()
-        return Meaning(
-            tuple(spelled.get(name.lower(), name) for name in self.keys), options.deletes,
-            tuple(spelled.get(name.lower(), name) for name in options.sequence),
-            tuple(spelled.get(name.lower(), name) for name in track),
-            bool(options.sequence) or versions is not None,
-        )  # fmt: skip
+        in_order = not self.metadata.partitioned and not archived_files.is_any_order(self.metadata)
+        return phases_of(self.properties, self.files, self.keys, spelled, in_order=in_order)
+
+    @property
+    def has_partial_rows(self) -> bool:
+        return archived_files.has_partial_rows(self.storage, self.files, self.metadata)
 
     def changes_of(self, index: int, columns: Sequence[TableColumn]) -> Iterator[Changes]:
         return archived_files.read_changes(self.storage, index, self.files[index], self.metadata, columns)
@@ -104,16 +103,15 @@ def archive_side(archive: Archive, note: Callable[[str], None], again: Callable[
         raise NotComparable(f"which changes have one key depends on column {key!r}")
     if mode in (CHANGES, LATE):
         return _log_side(archive, left_out, again)
-    meaning = archive.meaning
-    if meaning is None:
+    if archive.history is None and all(phase.meaning.is_plain for phase in archive.phases):
         return _folded_side(archive, left_out, again)
-    return _expected_side(archive, meaning, left_out, note, again)
+    return _expected_side(archive, left_out, note, again)
 
 
 def _folded_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Side | None]) -> Side:
     """The changes as they are, to be folded by their hashes."""
     compared = _chosen(archive, left_out)
-    partial = archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata)
+    partial = archive.has_partial_rows
 
     def fill(store: RowStore, threads: int) -> None:
         def take(index: int) -> None:
@@ -140,6 +138,7 @@ def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Sid
         if archive.metadata.partitioned or archived_files.is_any_order(archive.metadata):
             raise NotComparable("the archive does not show in which order the files came")
         without += [DELETED_AT, *_completed_columns(archive)]
+        known = [_remembered_of(archive, index << 40) for index in range(len(archive.files))]
     given = choose(archive.columns, (), without).columns
     compared = Compared(given, ("__file", "__row"))
     sources = tuple(column for column in given if column.name not in _OURS)
@@ -157,8 +156,11 @@ def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Sid
                 held["__file"] = pa.array([file.below] * count, pa.string())
                 yield pa.RecordBatch.from_pydict(held)
                 continue
+            names, markers = known[index]
+            for name in held.keys() & {column.name for column in sources} - names:
+                held[name] = pa.nulls(count, held[name].type)
             held["__file"] = pa.array(np.full(count, file.number))
-            chosen = np.isin((file.number << 40) + rows, remembered)
+            chosen = np.isin((file.number << 40) + rows, remembered) & np.isin(part.markers, markers)
             yield pa.RecordBatch.from_pydict(held).filter(pa.array(chosen))
 
     def fill(store: RowStore, threads: int) -> None:
@@ -177,10 +179,20 @@ def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Sid
 
 def _completed_columns(archive: Archive) -> list[str]:
     """The columns of remembered changes that may have values from elsewhere: all but those of key and sequence."""
-    if not archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata):
+    if not archive.has_partial_rows:
         return []
-    own = {name.lower() for name in (*archive.keys, *archive.metadata.options.sequence)}
-    return [column.name for column in archive.columns if column.name not in _OURS and column.name.lower() not in own]
+    own = set.intersection(*({*phase.meaning.keys, *phase.meaning.sequence} for phase in archive.phases))
+    return [column.name for column in archive.columns if column.name not in {*_OURS, *own}]
+
+
+def _remembered_of(archive: Archive, place: int) -> tuple[set[str], tuple[int, ...]]:
+    """Which columns of a file are remembered, of changes with which markers. `place`: of its first change."""
+    phase = next(phase for phase in archive.phases if place < phase.end)
+    columns = {column.name for column in archive.columns} if phase.remembered is None else {*phase.remembered}
+    if not phase.meaning.versions:
+        return columns, (DELETE,)
+    events = (INSERT, UPDATE, UPSERT)
+    return columns, events if phase.meaning.deletes == IGNORE else (*events, DELETE)
 
 
 def _places(batches: Iterator[pa.RecordBatch]) -> np.ndarray[Any, Any]:
@@ -191,31 +203,37 @@ def _places(batches: Iterator[pa.RecordBatch]) -> np.ndarray[Any, Any]:
 
 
 def _expected_side(
-    archive: Archive, meaning: Meaning, left_out: dict[str, str], note: Callable[[str], None],
-    again: Callable[[], Side | None],
-) -> Side:  # fmt: skip
+    archive: Archive, left_out: dict[str, str], note: Callable[[str], None], again: Callable[[], Side | None]
+) -> Side:
     """The rows that must be there, computed from all changes of their keys."""
     if archived_files.is_any_order(archive.metadata):
         raise NotComparable("the archive does not show in which order the files came")
-    for name in {*meaning.sequence, *meaning.track} & left_out.keys():
+    phases, partial = archive.phases, archive.has_partial_rows
+    depends = {name for phase in phases for name in (*phase.meaning.sequence, *phase.meaning.track)}
+    for name in depends & left_out.keys():
         raise NotComparable(f"the rows depend on column {name!r}, which is not compared")
+    is_versions, marks_deleted = archive.history is not None, any(each.name == DELETED for each in archive.columns)
+    if is_versions and partial and len({phase.meaning.is_soft for phase in phases}) > 1:
+        raise NotComparable("what partial rows leave out depends on deletes, which were soft for some files only")
     timeless: tuple[str, ...] = (
         () if archived_files.has_all_times(archive.storage, archive.files, archive.metadata) else (DELETED_AT,)
     )
-    if timeless and archive.history is not None:
-        timeless = () if meaning.sequence else (START_AT, END_AT)
+    if timeless and is_versions:
+        timeless = () if phases[-1].meaning.sequence else (START_AT, END_AT)
     for name in timeless:
         if any(column.name == name for column in archive.columns):
             note(f"column {name!r} is not compared with {NAME}: they do not keep the time of every change")
     compared = _chosen(archive, [*left_out, *timeless])
-    rows_of = current_rows if archive.history is None else version_rows
-    partial = archived_files.has_partial_rows(archive.storage, archive.files, archive.metadata)
 
     def read(threads: int = 1) -> Iterator[pa.RecordBatch]:
-        with _KeyBuckets(archive, meaning, partial, left_out) as buckets:
+        with _KeyBuckets(archive, phases[-1].meaning.keys, partial, left_out) as buckets:
             archive.each(threads, buckets.take)
             for changes in buckets.read():
-                yield from rows_of(changes, meaning).combine_chunks().to_batches(_ROWS_AT_ONCE)
+                if is_versions:
+                    rows = version_rows(changes, phases)
+                else:
+                    rows = current_rows(changes, phases, marks_deleted=marks_deleted)
+                yield from rows.combine_chunks().to_batches(_ROWS_AT_ONCE)
 
     def fill(store: RowStore, threads: int) -> None:
         for batch in read(threads):
@@ -234,10 +252,10 @@ def _chosen(archive: Archive, left_out: Iterable[str]) -> Compared:
 class _KeyBuckets:
     """The changes of all files on disk, those of one key in one bucket."""
 
-    def __init__(self, archive: Archive, meaning: Meaning, partial: bool, left_out: Iterable[str]) -> None:
+    def __init__(self, archive: Archive, keys: Sequence[str], partial: bool, left_out: Iterable[str]) -> None:
         names = {*_OURS, *left_out}
         self._columns = [c for c in archive.columns if c.type is not None and c.name not in names]
-        self._archive, self._meaning, self._partial = archive, meaning, partial
+        self._archive, self._keys, self._partial = archive, keys, partial
         self._folder = tempfile.TemporaryDirectory(prefix="lakemirror-verify-")
         self._count = buckets_for(archive.rows)
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
@@ -259,9 +277,9 @@ class _KeyBuckets:
             rows = rows.append_column(TIME, part.times)
             if self._partial:
                 none = np.zeros(rows.num_rows, bool)
-                names = [column.name for column in self._columns if column.name not in self._meaning.keys]
+                names = [column.name for column in self._columns if column.name not in self._keys]
                 rows = with_left_out(rows, {name: part.left_out.get(name.lower(), none) for name in names})
-            keys = [rows[name].combine_chunks() for name in self._meaning.keys]
+            keys = [rows[name].combine_chunks() for name in self._keys]
             bucket = row_hashes(keys, rows.num_rows, _BUCKET) % np.uint64(self._count)
             with self._lock:
                 for number in np.unique(bucket).tolist():

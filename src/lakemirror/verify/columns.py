@@ -89,7 +89,9 @@ def zone_in(columns: Sequence[TableColumn]) -> Callable[[str], str]:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The values without dictionary and extension types."""
+    """The values without dictionary, view and extension types: delta-rs writes texts as views."""
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        return column.cast(pa.string() if pa.types.is_string_view(column.type) else pa.binary())
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if isinstance(column.type, pa.BaseExtensionType):

@@ -3,12 +3,14 @@
 changes of some keys ─▶ in the order of the contract ─▶ partial rows completed ─▶ the current rows, or the versions
 
 All changes of a key must be there, from its first on. Nothing is looked up: the rows follow from the changes alone.
+Where the options were changed, the changes are taken phase by phase: the rows after a phase, and the deletes that are
+remembered then, are events before those of the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,33 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPSERT
+from lakemirror.landing_zone.table_options import HARD, IGNORE
+from lakemirror.verify.option_phases import Meaning, Phase
 from lakemirror.verify.row_hashes import row_hashes
 
 PLACE, MARK, TIME = "__place__", "__mark__", "__time__"
 """Columns beside those of the table: order of arrival, row marker, the source's time in microseconds (may be NULL)."""
 
 DELETED, DELETED_AT, START_AT, END_AT = "__deleted", "__deleted_at", "__START_AT", "__END_AT"
-SOFT, IGNORE = "soft", "ignore"
-_LEFT_OUT = "__left__"
+_LEFT_OUT, _KIND = "__left__", "__kind__"
+_CHANGE, _LIVING, _DEAD, _DEATH, _REMEMBERED = range(5)
+"""Kinds of events: a change; of earlier phases a living row, a deleted row, its delete, a delete that is remembered."""
 _KEY, _KEY_TOO, _TRACKED = 2, 3, 4
 _INSTANT = pa.timestamp("us", "UTC")
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What changes of a table mean. `track`: the columns whose changes begin a version; empty: all but the sequence.
-
-    `inserts_replace`: marker 0 is an upsert.
-    """
-
-    keys: tuple[str, ...]
-    deletes: str = "hard"
-    sequence: tuple[str, ...] = ()
-    track: tuple[str, ...] = ()
-    inserts_replace: bool = False
 
 
 def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
@@ -52,30 +43,35 @@ def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
     return rows
 
 
-def current_rows(changes: pa.Table, meaning: Meaning) -> pa.Table:
-    """The rows of the mirrored table; where deletes are soft, with `__deleted` and `__deleted_at` (NULL: not known)."""
-    events = _in_order(changes, meaning)
-    mark, index = events.mark, np.arange(len(events.mark))
-    starts = np.flatnonzero(events.begins)
-    kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
-    if len(starts):
-        last = np.maximum.reduceat(np.where(mark != INSERT, index, -1), starts)
-        kept = (index >= last[np.cumsum(events.begins) - 1]) & (mark != DELETE)
-        values = np.maximum.reduceat(np.where(mark != DELETE, index, -1), starts)
-        if meaning.deletes == SOFT:
-            dead[values[(values >= 0) & (values < last)]] = True
-    rows = events.values.filter(pa.array(kept | dead))
-    if meaning.deletes != SOFT:
+def current_rows(changes: pa.Table, phases: Sequence[Phase], *, marks_deleted: bool) -> pa.Table:
+    """The rows of the mirrored table. `phases`: those of the changes, by their options.
+
+    `marks_deleted`: with `__deleted` and `__deleted_at`, which is NULL where it is not known.
+    """
+    held = _Held(*[changes.slice(0, 0)] * 4)
+    for phase, its in _by_phase(changes, phases):
+        held = _after(held, its, phase)
+    rows = _values(held.living)
+    if not marks_deleted:
         return rows
-    is_dead = dead[kept | dead]
-    deletes = pa.array(np.flatnonzero(kept | dead) + 1, mask=~is_dead)  # the first delete after the row
-    since = events.rows[TIME].take(deletes).cast(_INSTANT)
-    return rows.append_column(DELETED, pa.array(is_dead)).append_column(DELETED_AT, since)
+    none = held.living[TIME].cast(_INSTANT)
+    none = pc.if_else(none.is_null(), none, pa.scalar(None, _INSTANT))
+    living, dead = (
+        each.append_column(DELETED, pa.repeat(is_dead, each.num_rows)).append_column(DELETED_AT, times)
+        for each, is_dead, times in ((rows, False, none), (_values(held.dead), True, held.deaths[TIME].cast(_INSTANT)))
+    )
+    return pa.concat_tables([living, dead])
 
 
-def version_rows(changes: pa.Table, meaning: Meaning) -> pa.Table:
-    """The rows of the table of versions, with `__START_AT` and `__END_AT`; without a sequence by the changes' times."""
-    events = _in_order(changes, meaning)
+def version_rows(changes: pa.Table, phases: Sequence[Phase]) -> pa.Table:
+    """The rows of the table of versions, with `__START_AT` and `__END_AT`; without a sequence by the changes' times.
+
+    `phases`: may differ in their deletes.
+    """
+    modes = {phase.meaning.deletes for phase in phases} - {IGNORE}
+    meaning = replace(phases[-1].meaning, deletes=min(modes, default=HARD))
+    acting = [_acting(its, phase.meaning) for phase, its in _by_phase(changes, phases)]
+    events = _in_order(pa.concat_tables(acting), meaning)
     if meaning.sequence:
         events = events.chosen(np.append(events.rank[1:] != events.rank[:-1], True)[: len(events.rank)])
     count, deletes = len(events.mark), events.mark == DELETE
@@ -95,6 +91,85 @@ def version_rows(changes: pa.Table, meaning: Meaning) -> pa.Table:
     rows = events.values.take(pa.array(last))
     rows = rows.append_column(START_AT, times.take(pa.array(at)))
     return rows.append_column(END_AT, times.take(pa.array(at + 1, mask=is_open)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """What a phase leaves, as changes: rows, deleted ones that stay, the delete of each of these, and the deletes that
+    are remembered for late changes."""
+
+    living: pa.Table
+    dead: pa.Table
+    deaths: pa.Table
+    remembered: pa.Table
+
+    def events(self, meaning: Meaning) -> pa.Table:
+        """All of them as events before those of a phase, with their kinds."""
+        remembered = self.remembered
+        if not meaning.sequence or meaning.deletes == IGNORE:
+            remembered = remembered.slice(0, 0)
+        for name in meaning.sequence:  # NULL: the sequence was another column then
+            remembered = remembered.filter(remembered[name].is_valid())
+        parts = [(self.living, _LIVING), (self.dead, _DEAD), (self.deaths, _DEATH), (remembered, _REMEMBERED)]
+        found = []
+        for rows, kind in parts:
+            mark = DELETE if kind in (_DEATH, _REMEMBERED) else INSERT
+            rows = _with(rows, MARK, pa.repeat(mark, rows.num_rows))
+            for left in _lefts(rows):
+                rows = _with(rows, left, pa.repeat(False, rows.num_rows))
+            found.append(rows.append_column(_KIND, pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows)))
+        return pa.concat_tables(found)
+
+
+def _after(held: _Held, changes: pa.Table, phase: Phase) -> _Held:
+    """What is held after the changes of a phase."""
+    meaning = phase.meaning
+    events = _in_order(_acting(changes, meaning), meaning, held.events(meaning))
+    mark, index = events.mark, np.arange(len(events.mark))
+    starts = np.flatnonzero(events.begins)
+    kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
+    if len(starts):
+        last = np.maximum.reduceat(np.where(mark != INSERT, index, -1), starts)
+        kept = (index >= last[np.cumsum(events.begins) - 1]) & (mark != DELETE)
+        values = np.maximum.reduceat(np.where(mark != DELETE, index, -1), starts)
+        if meaning.is_soft and not phase.purged:
+            dead[values[(values >= 0) & (values < last)]] = True
+    rows = events.rows.drop_columns([_KIND])
+    died = rows.take(pa.array(np.flatnonzero(dead)))
+    deaths = _with(died, TIME, rows[TIME].take(pa.array(np.flatnonzero(dead) + 1)))  # the first delete after the row
+    return _Held(rows.filter(pa.array(kept)), died, deaths, _remembered(held.remembered, changes, phase))
+
+
+def _remembered(before: pa.Table, changes: pa.Table, phase: Phase) -> pa.Table:
+    """The deletes that are remembered after the changes of a phase."""
+    meaning = phase.meaning
+    if not meaning.remembers:
+        return before.slice(0, 0)
+    deletes = changes.filter(pc.equal(changes[MARK], DELETE))
+    if meaning.deletes == IGNORE:
+        return before
+    names = set(changes.column_names)
+    own = names - {TIME} if phase.remembered is None else {*phase.remembered, PLACE, MARK}
+    for name in names - own - ({TIME} if meaning.is_soft else set()):
+        deletes = _with(deletes, name, pa.nulls(deletes.num_rows, deletes[name].type))
+    return pa.concat_tables([before, deletes])
+
+
+def _by_phase(changes: pa.Table, phases: Sequence[Phase]) -> Iterator[tuple[Phase, pa.Table]]:
+    """The changes of each phase."""
+    place, begin = np.asarray(changes[PLACE]), 0
+    for phase in phases:
+        its = changes if len(phases) == 1 else changes.filter(pa.array((place >= begin) & (place < phase.end)))
+        yield phase, its
+        begin = phase.end
+
+
+def _acting(changes: pa.Table, meaning: Meaning) -> pa.Table:
+    """The changes without ignored deletes, and with the markers that count."""
+    mark = np.asarray(changes[MARK]).astype(np.int64)
+    if meaning.inserts_replace:
+        changes = _with(changes, MARK, pa.array(np.where(mark == INSERT, UPSERT, mark)))
+    return changes.filter(pa.array(mark != DELETE)) if meaning.deletes == IGNORE else changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +194,7 @@ class _Events:
     @property
     def values(self) -> pa.Table:
         """The columns of the table."""
-        ours = (PLACE, MARK, TIME)
-        return self.rows.select([n for n in self.rows.column_names if n not in ours and not n.startswith(_LEFT_OUT)])
+        return _values(self.rows)
 
     def chosen(self, which: Flags) -> _Events:
         return _Events(
@@ -129,30 +203,56 @@ class _Events:
         )  # fmt: skip
 
 
-def _in_order(changes: pa.Table, meaning: Meaning) -> _Events:
-    mark = np.asarray(changes[MARK]).astype(np.int64)
-    if meaning.deletes == IGNORE:
-        changes = changes.filter(pa.array(mark != DELETE))
-        mark = mark[mark != DELETE]
-    if meaning.inserts_replace:
-        mark = np.where(mark == INSERT, UPSERT, mark)
-    keys = [_array(changes[name]) for name in meaning.keys]
-    by = {name: row_hashes(keys, len(mark), seed).view(np.int64) for name, seed in (("key", _KEY), ("too", _KEY_TOO))}
+def _in_order(changes: pa.Table, meaning: Meaning, before: pa.Table | None = None) -> _Events:
+    """The changes as events. `before`: those of earlier phases, as of `_Held.events`."""
+    rows = changes.append_column(_KIND, pa.repeat(pa.scalar(_CHANGE, pa.int8()), changes.num_rows))
+    if before is not None and before.num_rows:
+        rows = pa.concat_tables([before.select(rows.column_names).cast(rows.schema), rows])
+    keys = [_array(rows[name]) for name in meaning.keys]
+    by = {
+        name: row_hashes(keys, rows.num_rows, seed).view(np.int64) for name, seed in (("key", _KEY), ("too", _KEY_TOO))
+    }
     for i, name in enumerate(meaning.sequence):  # NULL, before the table had a sequence, is before all others
-        by |= {f"has{i}": changes[name].is_valid(), f"s{i}": changes[name]}
-    sorted_by = pa.table({**by, PLACE: changes[PLACE]})
+        by |= {f"has{i}": rows[name].is_valid(), f"s{i}": rows[name]}
+    sorted_by = pa.table({**by, PLACE: rows[PLACE], _KIND: rows[_KIND]})
     order = pc.sort_indices(sorted_by, [(name, "ascending") for name in sorted_by.column_names])
-    rows, mark, sorted_by = changes.take(order), mark[np.asarray(order)], sorted_by.take(order)
+    rows, sorted_by = rows.take(order), sorted_by.take(order)
+    mark = np.asarray(rows[MARK]).astype(np.int64)
     key = _numbered([sorted_by["key"], sorted_by["too"]])
     order_of_key = [sorted_by[f"s{i}"] for i in range(len(meaning.sequence))] or [sorted_by[PLACE].cast(pa.int64())]
     rank = _numbered([sorted_by["key"], sorted_by["too"], *order_of_key])
     late = _late(rank, key, np.asarray(rows[PLACE]))
-    lefts = [name for name in rows.column_names if name.startswith(_LEFT_OUT)]
+    lefts = _lefts(rows)
     partial = np.zeros(len(mark), bool)
     for name in lefts:
         partial |= np.asarray(rows[name])
     events = _Events(rows, mark, key, rank, late, partial)
-    return _completed(events, meaning, lefts) if partial.any() else events
+    if before is not None and before.num_rows:
+        events = _without_idle(events, meaning)
+    return _completed(events, meaning, lefts) if events.partial.any() else events
+
+
+def _without_idle(events: _Events, meaning: Meaning) -> _Events:
+    """The events without those that change nothing because of an earlier phase.
+
+    A change is dropped if a row of its key had a higher sequence when the phase began; without soft deletes also if a
+    remembered delete had. A remembered delete acts on changes of this phase alone. A deleted row died by the remembered
+    delete after it, if there is one.
+    """
+    kind = np.asarray(events.rows[_KIND])
+    bars = np.isin(kind, (_LIVING, _DEAD) if meaning.is_soft else (_LIVING, _DEAD, _REMEMBERED))
+    highest = np.full(int(events.key.max(initial=0)) + 1, -1)
+    np.maximum.at(highest, events.key[bars], events.rank[bars])
+    acts = (kind != _CHANGE) | (events.rank >= highest[events.key])
+    if not meaning.is_soft:
+        return events.chosen(acts & (kind != _REMEMBERED))
+    events, kind = events.chosen(acts), kind[acts]
+    index = np.arange(len(kind))
+    row = np.maximum.accumulate(np.where((events.mark != DELETE) | events.begins, index, 0))
+    acts = (kind != _REMEMBERED) | (kind[row] != _LIVING)
+    last = np.full(len(highest), -1)
+    np.maximum.at(last, events.key[kind == _REMEMBERED], index[kind == _REMEMBERED])
+    return events.chosen(acts & ((kind != _DEATH) | (last[events.key] < index)))
 
 
 def _late(rank: Numbers, key: Numbers, arrived: np.ndarray[Any, Any]) -> Flags:
@@ -176,7 +276,7 @@ def _completed(events: _Events, meaning: Meaning, lefts: list[str]) -> _Events:
     """The events with the values that partial rows take from the event of their key before them; NULL without one."""
     rows, place = events.rows, np.arange(len(events.mark))
     is_delete, begins = events.mark == DELETE, events.begins
-    stops = begins | (is_delete & (meaning.deletes != SOFT))
+    stops = begins | (is_delete & (not meaning.is_soft))
     sources: dict[str, Numbers] = {}
     for left in lefts:
         has = ~is_delete & ~np.asarray(rows[left])
@@ -205,7 +305,7 @@ def _complete_by_arrival(events: _Events, of_key: Numbers, meaning: Meaning, sou
                 break
             if events.mark[other] != DELETE:
                 before = other
-            elif meaning.deletes != SOFT:
+            elif not meaning.is_soft:
                 before = -1
         for left, source in sources.items():
             source[event] = event if not left_out[left][event] else source[before] if before >= 0 else -1
@@ -226,6 +326,21 @@ def _times(events: _Events, meaning: Meaning, points: Numbers) -> pa.Array:
         if key[index] == key[index - 1]:
             found[index] = max(found[index], found[index - 1] + 1)
     return pa.array(found).cast(_INSTANT)
+
+
+def _values(rows: pa.Table) -> pa.Table:
+    ours = (PLACE, MARK, TIME, _KIND)
+    return rows.select([name for name in rows.column_names if name not in ours and not name.startswith(_LEFT_OUT)])
+
+
+def _lefts(rows: pa.Table) -> list[str]:
+    return [name for name in rows.column_names if name.startswith(_LEFT_OUT)]
+
+
+def _with(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The rows with other values in a column."""
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, name, values.cast(rows.schema.field(index).type))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -28,14 +28,13 @@ _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, T
 
 @dataclass(frozen=True)
 class Commit:
-    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so; `removes_rows`:
-    a `remove` does. `metadata`: the table's after it."""
+    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so. `metadata`: the
+    table's after it."""
 
     version: int
     transactions: Mapping[str, int]
     info: Mapping[str, Any]
     changes_data: bool
-    removes_rows: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -198,15 +197,15 @@ def _damage(data: bytes, actions: Sequence[Action], commit: Commit) -> str:
 def _commit(number: int, actions: Sequence[Action]) -> Commit:
     transactions: dict[str, int] = {}
     info: Mapping[str, Any] = {}
-    changing = {"add": False, "remove": False}
+    changes_data = False
     for action in actions:
         if value := action.get("txn"):
             transactions[value["appId"]] = int(value["version"])
         elif value := action.get("commitInfo"):
             info = value
-        for kind in changing:
-            changing[kind] = changing[kind] or bool((action.get(kind) or {}).get("dataChange"))
-    return Commit(number, transactions, info, any(changing.values()), changing["remove"])
+        for kind in ("add", "remove"):
+            changes_data = changes_data or bool((action.get(kind) or {}).get("dataChange"))
+    return Commit(number, transactions, info, changes_data)
 
 
 def _promised_files(info: Mapping[str, Any]) -> int | None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from lakemirror.landing_zone.table_options import HARD, SOFT
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_app_id, parse_manifest
 from lakemirror.verify.finding import Finding
 from lakemirror.verify.log_replay import Commit, Replay
 
 _IDENTITY_PROPERTY = "lakemirror.identity"
-_DELETES_PROPERTY = "lakemirror.deletes"
 _RESTORES = ("RESTORE",)
 
 
@@ -68,19 +66,6 @@ def begin_of(state: Replay) -> int | None:
 def position_of(state: Replay) -> Position | None:
     """The table's position at its newest version."""
     return current_position(state.transactions)
-
-
-def other_deletes(state: Replay, position: Position, declared: str) -> str | None:
-    """Another mode of deletes by which files of this folder were applied; None if there was none that matters: hard
-    after soft ones is as hard, because the deleted rows have been removed; hard ones by which no row went are any."""
-    alike = {declared, SOFT} if declared == HARD else {declared}
-    for commit in state.commits:
-        manifest = _manifest(commit)
-        mode = (commit.metadata.get("configuration") or {}).get(_DELETES_PROPERTY, HARD)
-        matters = mode not in alike and (mode != HARD or commit.removes_rows)
-        if matters and manifest is not None and manifest.identity == position.identity:
-            return str(mode)
-    return None
 
 
 def _findings(state: Replay, table: str, folder: Folder | None, begins_later: bool) -> Iterator[Finding]:
@@ -140,7 +125,11 @@ def _order(
     """Checks that every number from `begin` on is covered once: a manifest begins where the one before ends."""
     before = begin - 1
     begun = False
+    last: Manifest | None = None
     for commit, manifest in applied:
+        if manifest == last:  # it ends open versions, and counts no new row
+            continue
+        last = manifest
         logged = f"_delta_log/{commit.version:020}.json"
         if manifest.built or not manifest.file:  # a history table begins, or was made again
             before, begun = max(before, manifest.last), True
@@ -204,7 +193,7 @@ def _by_others(commits: Sequence[Commit], last_ours: int, table: str) -> Iterato
         if operation in _RESTORES and commit.version > last_ours:
             message = f"version {commit.version} restores an older version: rows and position no longer belong together"
             yield Finding("verify-restored", table, message, logged)
-        elif commit.changes_data and _manifest(commit) is None and not _forgets(commit):
+        elif commit.changes_data and _manifest(commit) is None and not _is_ours(commit):
             who = commit.info.get("engineInfo") or "an unknown writer"
             yield Finding(
                 "verify-changed-by-others",
@@ -214,8 +203,8 @@ def _by_others(commits: Sequence[Commit], last_ours: int, table: str) -> Iterato
             )
 
 
-def _forgets(commit: Commit) -> bool:
-    """True where maintenance removed changes that were remembered for longer than `late_days`."""
+def _is_ours(commit: Commit) -> bool:
+    """True where lakemirror removed remembered changes that were older than `late_days`, or deleted rows on request."""
     parameters = commit.info.get("operationParameters")
     predicate = str(parameters.get("predicate", "")) if isinstance(parameters, dict) else ""
-    return commit.info.get("engineInfo") == "lakemirror" and predicate.startswith("late_days")
+    return commit.info.get("engineInfo") == "lakemirror" and predicate.startswith(("late_days", '["__deleted"]'))

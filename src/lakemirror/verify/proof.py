@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -24,11 +24,11 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.table_options import HARD, LATE, SCD2, HistoryOptions, TableOptions
+from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableFolder, TableName, read_metadata, scan, scan_table
 from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
-from lakemirror.verify import archived_files, positions
+from lakemirror.verify import archived_files
 from lakemirror.verify.archive_sides import NAME as ARCHIVE
 from lakemirror.verify.archive_sides import Archive, archive_side
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
@@ -46,8 +46,6 @@ Progress = Callable[[str, int, int], None]
 """Table, rows done, rows in all."""
 
 _KEYS_PROPERTY = "lakemirror.keyColumns"
-_OPTIONS_PROPERTY = "lakemirror.options"
-_OF_VERSIONS = ("lakemirror.track", "lakemirror.sequence")
 _SOURCE = "the source"
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
 _ATTEMPTS = 3  # an engine that runs may move a file while it is read
@@ -259,10 +257,6 @@ class _TableProof:
         if known is not None and known.identity not in (None, position.identity):
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = read_metadata(self._storage, folder, self._options.patterns)
-        _check_options(self._state.metadata.get("configuration") or {}, metadata.options, self._history)
-        other = positions.other_deletes(self._state, position, metadata.options.deletes)
-        if self._history is None and other:
-            raise archived_files.NotComparable(f"deletes were {other} when some of them were applied")
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
@@ -271,7 +265,10 @@ class _TableProof:
         if self._history is not None:
             begin = 1 if self._history.mode == LATE else begin_of(self._state)  # it begins empty with each folder
             files = archived_files.since(files, begin, metadata, self._history.mode)
-        archive = Archive(self._storage, metadata, files, self._columns, keys, changed, self._history, self._living)
+        properties = self._state.metadata.get("configuration") or {}
+        archive = Archive(
+            self._storage, metadata, files, self._columns, properties, keys, changed, self._history, self._living
+        )  # fmt: skip
         return archive_side(archive, self._note, self._archived)
 
     def _source(self) -> Side | None:
@@ -327,25 +324,6 @@ class _TableProof:
 
     def _note(self, message: str) -> None:
         self._found("verify-not-compared", message)
-
-
-def _check_options(made: Mapping[str, str], declared: TableOptions, history: HistoryOptions | None) -> None:
-    """NotComparable where other options are declared than those that made the rows: an apply takes them over, or
-    refuses them. `made`: the table's properties."""
-    if history is None:
-        options = json.loads(made.get(_OPTIONS_PROPERTY, "{}"))
-        before = [options.get("deletes", HARD), *options.get("sequence", ())]
-        now = [declared.deletes, *declared.sequence]
-    elif history.mode == SCD2:
-        track, sequence = (json.loads(made.get(name, "[]")) for name in _OF_VERSIONS)
-        before, now = (
-            [*sorted(track), "", *sequence],
-            [*sorted(name.lower() for name in history.track), "", *declared.sequence],
-        )
-    else:
-        return
-    if [name.lower() for name in before] != [name.lower() for name in now]:
-        raise archived_files.NotComparable("other options are declared now than those by which its rows were made")
 
 
 def _records(add: Action) -> int:

@@ -14,8 +14,6 @@ from tests.landing import declare
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
-from lakemirror.storage import LocalStorage
-from lakemirror.verify.proof import Options, verify_database
 
 TRACK = "history-track-changed"
 DELETES = "deletes-mode-changed"
@@ -111,27 +109,6 @@ def test_a_resync_puts_the_changes_in_the_order_of_another_sequence(tmp_path: Pa
     MirroredDatabase(tmp_path).resync("t")
     assert sync(tmp_path) is None and warned() == []
     assert {row["v"] for row in read_table(tmp_path / "Tables/t").to_pylist()} == {"b", "c"}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [({}, SOFT), ({}, {"deletes": "ignore"}), ({"deletes": "ignore"}, {}), (SOFT, {}), ({}, ORDERED), (SOFT, ORDERED)],
-    ids=str,
-)
-def test_verify_reports_no_row_because_of_another_option(
-    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    begun(tmp_path, before)
-    declare(tmp_path, "t", ["id"], lakemirror=after)
-    put_at(tmp_path, "t", 3, marked([4, 2], id=[1, 3], v=["B", None], w=["x"] * 2, n=[3, 3], m=[11, 11]))
-    for purge in (False, True):
-        if purge and before == SOFT:
-            MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
-        assert (sync(tmp_path) is not None) is (before == SOFT and not purge)
-        report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
-        assert not [each for each in report.findings if each.severity == "error"], report.findings
-        same = before.get("deletes", "hard") == after.get("deletes", "hard") or (before == SOFT and purge)
-        assert ("verify-impossible" in [each.code for each in report.findings]) is not same
 
 
 @pytest.mark.parametrize("deletes", [True, False])

@@ -17,11 +17,11 @@ from lakemirror.verify.expected_rows import (
     MARK,
     PLACE,
     TIME,
-    Meaning,
     current_rows,
     version_rows,
     with_left_out,
 )
+from lakemirror.verify.option_phases import Meaning, Phase
 
 
 def changes_of(story: Story) -> pa.Table:
@@ -44,10 +44,13 @@ def changes_of(story: Story) -> pa.Table:
     return with_left_out(table, {name: np.array([name in c.unchanged for _, c in found]) for name in sorted(names)})
 
 
-def meaning_of(story: Story) -> Meaning:
+def phases_of(story: Story, ends: list[int]) -> list[Phase]:
+    """The same options for all changes, as if they had been declared again at these places."""
     model = story.model()
-    track = (model.history("scd2") or {}).get("track") or ()
-    return Meaning(tuple(story.keys), model.deletes, model.sequence, tuple(track), model.inserts_replace)
+    track, versions = (model.history("scd2") or {}).get("track") or (), bool(model.history("scd2"))
+    meaning = Meaning(tuple(story.keys), model.deletes, model.sequence, versions, tuple(track))
+    remembered = None if versions else frozenset((*meaning.keys, *meaning.sequence))
+    return [Phase(meaning, end, remembered=remembered) for end in (*ends, 1 << 63)]
 
 
 def bag(rows: pa.Table) -> Counter[Any]:
@@ -65,7 +68,8 @@ def test_expected_rows_are_those_of_the_model(data: Any) -> None:
     history = data.draw(st.sampled_from([None, "scd2", {"mode": "scd2", "track": ["v"]}]))
     story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
     model, changes = story.model(), changes_of(story)
-    found = current_rows(changes, meaning_of(story))
+    phases = phases_of(story, sorted(data.draw(st.sets(st.integers(0, changes.num_rows), max_size=2))))
+    found = current_rows(changes, phases, marks_deleted=deletes == "soft")
     if deletes == "soft":
         at = found.column_names.index(DELETED_AT)
         assert (
@@ -82,5 +86,5 @@ def test_expected_rows_are_those_of_the_model(data: Any) -> None:
             times = [c.at or f.modified for f in story.files for c in f.changes]
             place = changes.schema.get_field_index(TIME)
             changes = changes.set_column(place, TIME, pa.array(times, pa.timestamp("us", "UTC")))
-        versions = version_rows(changes, meaning_of(story))
+        versions = version_rows(changes, phases)
         assert bag(versions.select([*model.columns, START_AT, END_AT])) == model.versions()

@@ -40,6 +40,7 @@ from lakemirror.mirror.apply import commit, make_table_folder, run, state_action
 from lakemirror.mirror.history.applied_files import HistoryFiles, incomplete
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.history.open_versions import are_of_the_rows
+from lakemirror.mirror.history.row_options import EARLIER_PROPERTY
 from lakemirror.mirror.history.target_plans import completing, history_metadata, plan_history, remembered, view_of
 from lakemirror.mirror.history.version_plans import (
     BEGAN_PROPERTY,
@@ -282,7 +283,9 @@ class _Build:
             metadata = Metadata({**value, "configuration": kept})
             base = replace(base, snapshot=replace(base.snapshot, metadata=metadata))
         batch = Batch((), columns, append_only=True)
-        return history_metadata(view_of(self.view, self.table), base, batch, self.rules)
+        after = history_metadata(view_of(self.view, self.table), base, batch, self.rules)
+        made = {name: each for name, each in after["configuration"].items() if name != EARLIER_PROPERTY}
+        return {**after, "configuration": made}
 
     def _manifest(self, built: Manifest) -> Manifest:
         """What the commit records: the last file as the mirrored table's own commit describes it."""

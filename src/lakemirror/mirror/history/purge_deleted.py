@@ -28,7 +28,8 @@ from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
-from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_NAMES
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_NAMES, with_earlier
+from lakemirror.mirror.position import current_position
 from lakemirror.mirror.schema_evolution import STORED_PROPERTY
 from lakemirror.storage import place
 
@@ -55,7 +56,7 @@ def purge_deleted(path: str, *, stays_soft: bool) -> Purged | None:
         message = f"{path}: deleted rows cannot be removed, because the data files cannot be written again: {reason}"
         raise TableError("table-feature-unsupported", message, table=path)
     before = snapshot.metadata.value
-    metadata = before if stays_soft else _without_own(before)
+    metadata = _purged(snapshot, before if stays_soft else _without_own(before))
     old, new = target_of(path, before), replace(target_of(path, metadata), version=snapshot.version + 1)
     actions: list[Action] = []
     rows = files = 0
@@ -77,9 +78,7 @@ def purge_deleted(path: str, *, stays_soft: bool) -> Purged | None:
         raise
     if not actions and stays_soft:
         return Purged(0, 0, snapshot.version)
-    first: list[Action] = [{"commitInfo": _info(snapshot, rows, files)}]
-    if not stays_soft:
-        first.append({"metaData": metadata})
+    first: list[Action] = [{"commitInfo": _info(snapshot, rows, files)}, {"metaData": metadata}]
     return Purged(rows, files, commit(path, snapshot, [*first, *actions]))
 
 
@@ -106,6 +105,13 @@ def _gone(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:
 
 def _is_dead(rows: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(rows[DELETED], False)
+
+
+def _purged(snapshot: Snapshot, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The `metaData` action with the record of this act, for `verify`."""
+    position = current_position({app: txn.version for app, txn in snapshot.transactions.items()})
+    record = with_earlier(snapshot.metadata.configuration, position.number if position else 0, purged=True)
+    return {**metadata, "configuration": {**metadata["configuration"], **record}}
 
 
 def _without_own(before: Mapping[str, Any]) -> dict[str, Any]:

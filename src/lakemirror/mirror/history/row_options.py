@@ -24,7 +24,13 @@ from lakemirror.mirror.schema_evolution import stored_names
 
 DELETES_PROPERTY = "lakemirror.deletes"
 OPTIONS_PROPERTY = "lakemirror.options"
-"""The options as declared, for a table that is dropped and comes back: its folder is gone then."""
+"""The options as declared: for a table that is dropped and comes back, whose folder is gone then, and for `verify`."""
+EARLIER_PROPERTY = "lakemirror.earlierOptions"
+"""By which options earlier files were applied, in order: [{"last": 17, "options": {"deletes": "soft"}}]. `last`: the
+number of the last of these files. `purged`: then the deleted rows were removed. `options` null: not known any more."""
+
+RECORDS = frozenset({DELETES_PROPERTY, OPTIONS_PROPERTY, EARLIER_PROPERTY})
+_MOST_EARLIER = 100  # changes of options
 
 OWN_COLUMNS = (Column(DELETED, "boolean"), Column(DELETED_AT, "timestamp"))
 OWN_NAMES = frozenset(column.name for column in OWN_COLUMNS)
@@ -82,22 +88,47 @@ class RowOptions:
 
 
 def configuration_with(
-    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], table: str
+    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], table: str, position: int
 ) -> dict[str, str]:
-    """The table's properties with the record of its deletes and options. `before`: its properties where its rows stay.
+    """The table's properties with the record of its deletes and options. `before`: its properties where its rows stay;
+    `position`: the number of the last file in them.
 
     TableError `deletes-mode-changed` for a table that keeps deleted rows and shall not any more.
     """
     if before.get(DELETES_PROPERTY) == SOFT != options.deletes:
         message = f"{table}: deletes were soft and are now {options.deletes}, and the table still has `{DELETED}`"
         raise TableError("deletes-mode-changed", message, table=table)
-    after = {name: value for name, value in configuration.items() if name != OPTIONS_PROPERTY}
-    declared = {name: value for name, value in as_declared(options).items() if name in OPTION_NAMES}
-    if declared:
-        after[OPTIONS_PROPERTY] = json.dumps(declared)
+    after = with_options(configuration, options, before, position)
     if options.deletes != HARD or DELETES_PROPERTY in after:
         after[DELETES_PROPERTY] = options.deletes
     return after
+
+
+def with_options(
+    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], position: int
+) -> dict[str, str]:
+    """A table's properties with the record of its options, now and for earlier files. `before`, `position`: as of
+    `configuration_with`."""
+    after = {name: value for name, value in configuration.items() if name not in (OPTIONS_PROPERTY, EARLIER_PROPERTY)}
+    declared = {name: value for name, value in as_declared(options).items() if name in OPTION_NAMES}
+    if declared:
+        after[OPTIONS_PROPERTY] = json.dumps(declared)
+    if before.get(OPTIONS_PROPERTY) != after.get(OPTIONS_PROPERTY):
+        return after | with_earlier(before, position)
+    return after | {name: before[name] for name in (EARLIER_PROPERTY,) if name in before}
+
+
+def with_earlier(before: Mapping[str, str], position: int, *, purged: bool = False) -> dict[str, str]:
+    """The record of earlier options once other ones follow, or `purged`: deleted rows are removed, after a file."""
+    earlier = json.loads(before.get(EARLIER_PROPERTY, "[]"))
+    if position > (earlier[-1]["last"] if earlier else 0):
+        earlier.append({"last": position, "options": options_kept(before)})
+    if purged and earlier:
+        earlier[-1]["purged"] = True
+    if len(earlier) > _MOST_EARLIER:
+        earlier = earlier[1:]
+        earlier[0]["options"] = None
+    return {EARLIER_PROPERTY: json.dumps(earlier)} if earlier else {}
 
 
 def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
@@ -121,7 +152,7 @@ def another_sequence(before: Mapping[str, str], options: TableOptions, file: str
         return ()
     message = (
         f"the sequence was {', '.join(then)}, and is {', '.join(options.sequence)}: rows are compared by their values "
-        "in it, and what was remembered for late changes is forgotten"
+        "in it, and deletes that were remembered without a value in it count no more"
     )
     return (Warned("sequence-changed", message, file),)
 

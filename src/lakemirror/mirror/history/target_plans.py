@@ -36,6 +36,7 @@ from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, SCD2
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history import version_plans
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable, alike
+from lakemirror.mirror.history.row_options import with_options
 from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (
@@ -239,6 +240,9 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     own = from_delta(before["schemaString"]) if before and not (is_late and view.is_recreated) else ()
     given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
     configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    if is_versions or is_late:
+        kept = before.get("configuration", {}) if own else {}
+        configuration = with_options(configuration, declared.options, kept, view.position)
     added: tuple[Column, ...] = _LATE if is_late else _CHANGES
     if is_versions:
         added = version_plans.bounds(declared.options.sequence, given, table.target)
