@@ -122,9 +122,7 @@ class LandingTable(TableWriter):
         `mode`: insert, update, upsert or delete; None upserts where there are keys, else inserts. `marker`: the column
         that holds each row's marker, instead of a mode.
         """
-        mode = mode or ("upsert" if self.keys else "insert")
-        if mode not in _MARKERS:
-            raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(_MARKERS)}.")
+        mode = self.mode(mode, _MARKERS)
         if marker is not None:
             changes = change_writer.with_given_markers(self.take(rows, marker), marker, str(self.name))
         else:

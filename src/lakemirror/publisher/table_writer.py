@@ -337,6 +337,13 @@ class TableWriter:
                 hint="Publish a row, or name the types: columns=pa.schema(…), or --types id=bigint.",
             )
 
+    def mode(self, given: str | None, modes: Iterable[str]) -> str:
+        """The given mode; without one upsert if there are key columns, else insert. `input-invalid`."""
+        mode = given or ("upsert" if self.keys else "insert")
+        if mode not in modes:
+            raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(modes)}.")
+        return mode
+
     def require_keys(self) -> None:
         if not self.keys:
             raise LakemirrorError(
