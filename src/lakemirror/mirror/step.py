@@ -386,8 +386,8 @@ class Replicator:
             remove_leftovers(path, log.read())
         if is_due:
             forget_old(path, durability=durability)
-        if is_due or compaction.is_tier_due(before, version):
-            compaction.merge_history(path, is_due=is_due, durability=durability, known=log.read)
+        if compaction.is_tier_due(before, version):
+            compaction.merge_history(path, durability=durability, known=log.read)
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:
