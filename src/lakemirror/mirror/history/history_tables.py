@@ -24,6 +24,7 @@ from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.table_options import LATE, HistoryOptions, named_targets
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.position import (
+    AGAIN,
     BEYOND,
     Detection,
     Manifest,
@@ -234,7 +235,7 @@ def warnings_of(tables: Sequence[HistoryTable]) -> list[Warned]:
     """What other writers changed in history tables since their last apply, with their names, and what they lack."""
     manifests = [each.table.manifest for each in tables if each.table is not None]
     notes = [from_note(note) for manifest in manifests if manifest is not None for note in manifest.notes]
-    return [warned for warned in notes if warned.code in (GAP, BEYOND)] + [
+    return [warned for warned in notes if warned.code in (GAP, BEYOND, AGAIN)] + [
         warned._replace(message=f"{each.target}: {warned.message}")
         for each in tables
         if each.table is not None and each.table.foreign.changes

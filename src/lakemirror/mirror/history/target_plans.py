@@ -50,7 +50,7 @@ from lakemirror.mirror.planner import (
     plan,
     row_work,
 )
-from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY, replaced_columns
 from lakemirror.mirror.table_log import HISTORY_PROPERTY, LATE_DAYS_PROPERTY, LogCache
 from lakemirror.mirror.table_rules import TableRules
 
@@ -215,6 +215,10 @@ def plan_history(
         why = bad.rejected
         hint = AWAY if table.is_of_earlier and why.code == "type-changed" else why.hint
         raise Bad(replace(why, message=f"{table.target}: {why.message}", hint=hint)) from bad
+    if base.reshaped_from is not None:
+        replaced = replaced_columns(base.reshaped_from, before, batch.columns, batch.files[0].file.entry.path)
+        named = [each._replace(message=f"{table.target}: {each.message}") for each in replaced]
+        batch = replace(batch, warnings=(*batch.warnings, *named))
     metadata = history_metadata(view, base, batch, rules)
     target = apply_target(target_of(base.path, metadata, declared.key_columns))
     target = replace(target, version=snapshot.version + 1 if snapshot else 0)
