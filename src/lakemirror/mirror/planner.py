@@ -173,9 +173,7 @@ def plan(
         check_deletes(metadata, base)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
-    work = row_work(view, batch, target, uri, snapshot if exists else None)
-    if work is not None and work.candidates and target.unwritten:
-        _check_kept(target, base)
+    work = row_work(view, batch, target, uri, base if exists else None)
     if work is not None and own is not None:
         work = own.ordered(work, base.shown)
     if work is not None and work.partial and rules.null_if_missing:
@@ -325,10 +323,8 @@ def _partition_columns(batch: Batch) -> list[str]:
     return chosen if len(chosen) < len(batch.columns) else []
 
 
-def row_work(
-    view: View, batch: Batch, target: Target, uri: Callable[[str], str], snapshot: Snapshot | None
-) -> RowWork | None:
-    """What an engine does; None where the batch has no rows. `snapshot`: of a table whose rows stay."""
+def row_work(view: View, batch: Batch, target: Target, uri: Callable[[str], str], base: Base | None) -> RowWork | None:
+    """What an engine does; None where the batch has no rows. `base`: a table whose rows stay."""
     if not batch.rows:
         return None
     most = [maxsize if batch.append_only and item.file.entry.size <= _WHOLE else ROWS_A_UNIT for item in batch.files]
@@ -337,9 +333,11 @@ def row_work(
     options = view.files.metadata.options
     replaces = options is not NO_OPTIONS and options.has_versions
     work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
-    if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
+    if base is None or base.snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
-    return replace(work, candidates=tuple(snapshot.files.values()))
+    if target.unwritten:
+        _check_kept(target, base)
+    return replace(work, candidates=tuple(base.snapshot.files.values()))
 
 
 def _check_kept(target: Target, base: Base) -> None:

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
-from lakemirror.delta.log_folder import Log
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.compact import compact
@@ -46,7 +44,7 @@ from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
-from lakemirror.mirror.table_log import LogCache, applied_after
+from lakemirror.mirror.table_log import LogCache, applied_after, metadata_at
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, Storage
@@ -220,7 +218,7 @@ class Replicator:
         snapshot = read_snapshot(self._path, view.table.version, view.log)
         reshaped_from = None
         if view.table.reshaped_after >= 0 and not view.is_recreated:
-            reshaped_from = _metadata_at(self._path, view.table.reshaped_after, view.log)
+            reshaped_from = metadata_at(self._path, view.table.reshaped_after, view.log)
         return Base(self._path, database, snapshot, reshaped_from)
 
     def _history_base(self, table: HistoryTable) -> Base:
@@ -229,7 +227,7 @@ class Replicator:
         if table.table is not None:
             snapshot = read_snapshot(path, table.table.version, table.log)
             if table.table.reshaped_after >= 0:
-                reshaped_from = _metadata_at(path, table.table.reshaped_after, table.log)
+                reshaped_from = metadata_at(path, table.table.reshaped_after, table.log)
         return Base(path, self._storage.uri(), snapshot, reshaped_from, history=table)
 
     def _until_cut(self, view: View) -> Sequence[ChangeFile]:
@@ -390,14 +388,6 @@ class Replicator:
             forget_old(path, durability=durability)
         if compaction.is_tier_due(before, version):
             compaction.merge_history(path, durability=durability, known=log.read)
-
-
-def _metadata_at(table: str, version: int, listed: Log | None) -> Mapping[str, Any] | None:
-    """A table's `metaData` action at a version; None where the log does not reach back so far."""
-    with suppress(LakemirrorError):
-        before = read_snapshot(table, version, listed)
-        return before.metadata.value if before is not None else None
-    return None
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:
