@@ -262,15 +262,15 @@ def _smallest(adds: Iterable[Action]) -> list[Action]:
 
 
 def _piece(
-    adds: Sequence[Action], most_rows: float = inf, most_bytes: int = MOST_IN_PIECE,
+    adds: Sequence[Action], most_rows: float = inf, most_bytes: int = 0,
     weights: tuple[Weight, Weight] = (_rows, _bytes),
 ) -> list[Action]:  # fmt: skip
     """The smallest, as many as are rewritten in one commit; none where that would change nothing. `weights`: how the
-    rows and the bytes of a file count."""
+    rows and the bytes of a file count; `most_bytes` 0: MOST_IN_PIECE."""
     found, size, rows = [], 0, 0
     for add in sorted(adds, key=weights[1]):
         size, rows = size + weights[1](add), rows + weights[0](add)
-        if size > most_bytes or rows > most_rows:
+        if size > (most_bytes or MOST_IN_PIECE) or rows > most_rows:
             break
         found.append(add)
     return found if changes_something(found) else []
