@@ -105,11 +105,16 @@ def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact
 
 
 def merge_history(
-    table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None
-) -> int:
-    """The same for a history table: small files (`policy.in_short_turn`); if there are few, those with rows that every
-    apply looks up (`policy.in_tiers`)."""
-    return _merge_now(table, (policy.in_tiers, policy.in_short_turn), durability, rewrite, known)
+    table: str, before: int, version: int, *, durability: str = POWER, rewrite: Rewrite = compact,
+    known: Known = lambda: None,
+) -> int:  # fmt: skip
+    """The same for a history table after these commits of the mirrored one: files with rows that every apply looks up
+    (`policy.in_tiers`), or, two commits later, others (`policy.in_short_turn`)."""
+    due = is_tier_due(before, version), is_tier_due(before + 2, version + 2)
+    if not any(due):
+        return 0
+    choose = policy.in_tiers if due[0] else _nothing, policy.in_short_turn if due[1] else _nothing
+    return _merge_now(table, choose, durability, rewrite, known)
 
 
 def merge_when_idle(
@@ -135,6 +140,10 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     given = info.get("operationParameters")
     is_piece = info.get("engineInfo") == ENGINE and isinstance(given, Mapping) and given.get("auto") is True
     return info.get("operation") == "OPTIMIZE" and not is_piece
+
+
+def _nothing(_: Collection[Action]) -> list[Action]:
+    return []
 
 
 def _merge_now(table: str, choose: Choices, durability: str, rewrite: Rewrite, known: Known) -> int:

@@ -386,8 +386,7 @@ class Replicator:
             remove_leftovers(path, log.read())
         if is_due:
             forget_old(path, durability=durability)
-        if compaction.is_tier_due(before, version):
-            compaction.merge_history(path, durability=durability, known=log.read)
+        compaction.merge_history(path, before, version, durability=durability, known=log.read)
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:
