@@ -51,6 +51,11 @@ KEY_KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), [1, 2, 3, None]),
     "text": (pa.string(), ["a", "b", "ä", "", None]),
     "float": (pa.float64(), [0.0, -0.0, float("nan"), 1.5, None]),
+    "long text": (pa.string(), ["k" * 99 + each for each in ("", "a", "b", "ä")]),  # the bounds of a file cut them
+    "decimal": (pa.decimal128(30, 2), [Decimal("-0.01"), Decimal("0.01"), Decimal(10**27) + Decimal("0.01"), None]),
+    "bytes": (pa.binary(), [b"", b"\0", b"\0\0", b"\xff", None]),
+    "flag": (pa.bool_(), [True, False, None]),
+    "time": (pa.timestamp("us", "UTC"), [LONG_AGO, LONG_AGO + timedelta(microseconds=1), datetime(1, 1, 2), None]),
 }
 VALUE_KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "v": (pa.int32(), [1, 2, None]),

@@ -62,7 +62,7 @@ def test_engines_follow_the_registry(tmp_path: Path) -> None:
     assert host.not_looked_at([one, two]) == []
     assert rows(two) == 0
     host.follow([two])
-    until(lambda: host.wait_stopped(one.id, 10))
+    until(lambda: host.has_stopped(one.id))
     publish(one, 2)
     again = entry(tmp_path / "one")
     host.follow([again])
@@ -70,7 +70,7 @@ def test_engines_follow_the_registry(tmp_path: Path) -> None:
     assert len(host.history(again.id, "orders")) == 2
     assert host.shutdown(20)
     host.start(two)
-    assert host.wait_stopped(two.id, 0)
+    assert host.has_stopped(two.id)
 
 
 def test_a_failing_database_holds_up_no_other(tmp_path: Path) -> None:

@@ -148,17 +148,13 @@ def _rows_of_both(
     if not others.num_rows or keys.num_rows * _FEW < others.num_rows:
         return _rows_of(pipeline, work, keys, files), _rows_of(pipeline, work, others, files)
     both = _rows_of(pipeline, work, pa.concat_tables([keys, others]), files)
-    wanted, found, unknown = WantedKeys(keys), dict[int, np.ndarray](), list[int]()
-    for number, rows in both.items():
-        its = kept_among(work.candidates[number], work.target, rows, wanted)
-        if its is None:
-            unknown.append(number)
-        elif len(its):
-            found[number] = its
-    found |= _rows_of(pipeline, work, keys, unknown)
-    for number, its in found.items():
+    its = kept_among([work.candidates[number] for number in both], work.target, [*both.values()], WantedKeys(keys))
+    among = dict(zip(both, its, strict=True))
+    found = {number: rows for number, rows in among.items() if rows is not None and len(rows)}
+    found |= _rows_of(pipeline, work, keys, [number for number, rows in among.items() if rows is None])
+    for number, rows in found.items():
         stays = np.ones(len(both[number]), bool)
-        stays[np.searchsorted(both[number], its)] = False
+        stays[np.searchsorted(both[number], rows)] = False
         both[number] = both[number][stays]
     return found, {number: rows for number, rows in both.items() if len(rows)}
 

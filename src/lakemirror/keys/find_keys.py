@@ -73,18 +73,32 @@ def find_keys(
     return rows
 
 
-def kept_among(add: Action, target: Target, rows: np.ndarray, wanted: WantedKeys) -> np.ndarray | None:
-    """Those of these rows (numbers, ascending) of a data file that have a wanted key; None if a key is not cached."""
-    found, version = [rows[:0]], version_of(add)
-    for group in groups_to_search(add, target, wanted).groups:
+def kept_among(
+    adds: Sequence[Action], target: Target, rows: Sequence[np.ndarray], wanted: WantedKeys
+) -> list[np.ndarray | None]:
+    """Of these rows (numbers, ascending) of each data file those with a wanted key; None if its keys are not cached."""
+    keys = [_cached_keys(add, target, its) for add, its in zip(adds, rows, strict=True)]
+    known = [each for each in keys if each is not None]
+    hits = matches(pa.concat_tables(known), wanted) if known else np.zeros(0, np.int64)
+    result: list[np.ndarray | None] = []
+    begin = 0
+    for its, each in zip(rows, keys, strict=True):
+        end = begin + (0 if each is None else len(its))
+        low, high = np.searchsorted(hits, [begin, end])
+        result.append(None if each is None else its[hits[low:high] - begin])
+        begin = end
+    return result
+
+
+def _cached_keys(add: Action, target: Target, rows: np.ndarray) -> pa.Table | None:
+    """The keys of these rows (numbers, ascending) of a data file; None if one is not cached."""
+    parts = []
+    for group in groups_to_search(add, target, None).groups:
         low, high = np.searchsorted(rows, [group.first_row, group.first_row + group.rows])
-        if low == high:
-            continue
-        keys = keys_at(group, target, version, rows[low:high] - group.first_row)
-        if keys is None:
-            return None
-        found.append(rows[low:high][matches(keys, wanted)])
-    return np.concatenate(found)
+        if low < high:
+            parts.append(keys_at(group, target, version_of(add), rows[low:high] - group.first_row))
+    known = [part for part in parts if part is not None]
+    return pa.concat_tables(known) if known and len(known) == len(parts) else None
 
 
 def search_files(

@@ -201,8 +201,8 @@ class GroupsOfFile(NamedTuple):
         return _PARSED * int(self.footer.serialized_size)
 
 
-def groups_to_search(add: Action, target: Target, wanted: WantedKeys) -> GroupsOfFile:
-    """The row groups of a data file that may hold a wanted key.
+def groups_to_search(add: Action, target: Target, wanted: WantedKeys | None) -> GroupsOfFile:
+    """The row groups of a data file that may hold a wanted key. `wanted` None: all.
 
     All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
     files the footer is cached alone.

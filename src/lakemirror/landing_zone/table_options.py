@@ -65,6 +65,11 @@ class TableOptions:
         return any(each.mode == SCD2 for each in self.history)
 
     @property
+    def keeps_times(self) -> bool:
+        """True if tables keep when the source changed a row."""
+        return self.deletes == SOFT or self.has_versions
+
+    @property
     def remembers_all(self) -> bool:
         """True if late changes need all others, because they split versions; else they need deletes alone."""
         return bool(self.sequence) and self.has_versions
@@ -135,7 +140,7 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
     sequence = _columns(members, "sequence")
     late_days = _days(members, "late_days")
     history = _histories(members)
-    freshness = _seconds(members, "freshness")
+    freshness = _freshness(members)
     members.refuse_rest()
     if late_days is not None and not sequence:
         raise members.refused("late_days", "has no meaning without lakemirror.sequence")
@@ -161,15 +166,15 @@ def _days(members: Members, option: str) -> int | None:
     return int(value)
 
 
-def _seconds(members: Members, option: str) -> float:
-    """The seconds of a duration such as 30s; 0 where there is none."""
-    value = members.take(option)
+def _freshness(members: Members) -> float:
+    """The goal in seconds, which is given as a duration such as 30s; 0 where there is none."""
+    value = members.take("freshness")
     if value is None:
         return 0.0
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if not 0 < seconds <= 3650 * 86_400:
-        raise members.wrong(option, value, 'must be a duration such as "30s", "5m" or "1h"')
+        raise members.wrong("freshness", value, 'must be a duration such as "30s", "5m" or "1h"')
     return seconds
 
 

@@ -111,10 +111,10 @@ class Replicator:
                 soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
                 self._log.forget()
                 return view, Begun()
-            if view.history:
+            if view.history or view.is_recreated:
                 from lakemirror.mirror.history.begin import prepare  # few tables have a history
 
-                if prepare(view, base, self._history_base, self._rules):
+                if prepare(view, base, self._history_base, self._rules, self._storage, self.target):
                     return view, Begun()
             files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
             if view.files.metadata.file_format != "Parquet":

@@ -67,9 +67,6 @@ def _reader(rows: Any, types: _Asked, only: Sequence[str] | None) -> pa.RecordBa
         return pa.RecordBatchReader.from_stream(rows)
     if hasattr(rows, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(rows)]).to_reader()
-    if _module(rows) == "duckdb" and hasattr(rows, "fetch_arrow_reader"):  # before it had the interface
-        reader: pa.RecordBatchReader = rows.fetch_arrow_reader()
-        return reader
     if isinstance(rows, Mapping):
         return _from_mappings([rows], types, only).to_reader()
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
@@ -226,6 +223,5 @@ def _is_pandas(rows: Any) -> bool:
 
 
 def _module(rows: Any) -> str:
-    """The package that made an object, `duckdb` also for its compiled part."""
-    name = type(rows).__module__.partition(".")[0]
-    return "duckdb" if name == "_duckdb" else name
+    """The package that made an object."""
+    return type(rows).__module__.partition(".")[0]

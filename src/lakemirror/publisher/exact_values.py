@@ -92,7 +92,7 @@ def cast_exactly(array: pa.Array, kind: pa.DataType, zone: str = "") -> pa.Array
     except pa.ArrowException:
         if numbers:  # Arrow refuses some that have a place
             return column(array.to_pylist(), kind)
-        place = _first_failing(array, cast)
+        place = first_failing(array, cast)
         raise Refused(place, _no_value(array[place].as_py(), kind)) from None
     if (t.is_timestamp(given) and t.is_date(kind)) or t.is_boolean(kind):
         place = pc.fill_null(pc.not_equal(array, made.cast(given)), False).index(True).as_py()
@@ -288,14 +288,15 @@ def _built(values: list[Any], kind: pa.DataType) -> pa.Array:
         raise
 
 
-def _first_failing(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
+def first_failing(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> int:
+    """The place of the first value that Arrow cannot cast; 0 where it has no cast of this kind."""
     for place in range(len(array)):
         try:
             if array[place].is_valid:
                 cast(array.slice(place, 1))
         except pa.ArrowException:
             return place
-    return 0  # no cast of this kind, not even of NULL
+    return 0
 
 
 def _no_value(value: Any, kind: pa.DataType) -> str:

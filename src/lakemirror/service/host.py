@@ -99,10 +99,10 @@ class EngineHost:
         if engine is not None:
             engine.stop()
 
-    def wait_stopped(self, database_id: str, timeout: float) -> bool:
-        """True once no engine of the database is at work; False after `timeout` seconds."""
+    def has_stopped(self, database_id: str) -> bool:
+        """True if no engine of the database is at work."""
         engine = self._engine(database_id)
-        return engine is None or engine.ended.wait(timeout)
+        return engine is None or engine.ended.is_set()
 
     def wake(self, database_id: str) -> None:
         """The database's engine looks at its landing zone at once."""

@@ -26,7 +26,6 @@ from lakemirror.storage import Place
 from lakemirror.storage.durable import put_over, sync
 from lakemirror.storage.own_files import entries, is_folder
 from lakemirror.storage.place import folder_ids, local_path, served_files, storage_of
-from lakemirror.storage.private_files import sync_folder
 from lakemirror.storage.served_prefix import PARTS
 
 KEPT = 7 * 86_400.0  # seconds that a deleted database is kept
@@ -70,9 +69,9 @@ class RootFolder:
         put_over(made / DEFINITION, definition, durable=True)
         write_object(made, ITEM_FILE, item)
         for each in (made / LANDING_ZONE, made / "Files", made):
-            sync_folder(each)
+            sync(each)
         made.rename(place)
-        sync_folder(place.parent)
+        sync(place.parent)
 
     def bury(self, folder: Place, workspace: str, database_id: str) -> bool:
         """Moves a deleted database out of its place. False in a store: there it stays until `remove_old`."""
@@ -82,8 +81,8 @@ class RootFolder:
         grave = self._own / "deleted" / workspace
         grave.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.rename(grave / database_id)
-        sync_folder(grave)
-        sync_folder(place.parent)
+        sync(grave)
+        sync(place.parent)
         os.utime(grave / database_id)
         return True
 
@@ -139,7 +138,7 @@ class RootFolder:
         place = local_path(folder)
         if place is not None:
             place.rmdir()  # what has come meanwhile stays, as a new workspace
-            sync_folder(place.parent)
+            sync(place.parent)
         return True
 
     def is_free(self, folder: Place) -> bool:
@@ -183,7 +182,7 @@ def make_workspace(root: Place, folder: str, workspace_id: str, name: str) -> No
     place = local_path(root)
     if place is not None:
         (place / folder).mkdir()
-        sync_folder(place)
+        sync(place)
     write_object(root / folder, WORKSPACE_FILE, {"id": workspace_id, "name": name})
 
 

@@ -321,7 +321,7 @@ class Service:
         self.captures.follow(self.registry.all_databases())
         for database in self.registry.doomed():
             self.host.stop(database.id)
-            if self.host.wait_stopped(database.id, 0.0) and self.captures.has_ended(database.id):
+            if self.host.has_stopped(database.id) and self.captures.has_ended(database.id):
                 self.registry.bury(database)
         self.registry.sweep(time.time())
 

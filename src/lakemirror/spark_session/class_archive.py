@@ -10,7 +10,6 @@ installation makes a new one. Without an archive Spark only starts more slowly.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import logging
 import math
 import os
@@ -33,6 +32,7 @@ from lakemirror.storage.own_files import (
     remove_work_folder,
     work_folder,
 )
+from lakemirror.storage.private_files import locked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,10 +65,8 @@ def make(settings: ProcessSettings, *, delta: bool = False) -> Path | None:
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with locked(target.parent / ".lock", wait=False) as is_ours:
+        if not is_ours:
             return None
         with work_folder(target.parent, _MAKING) as place:
             written = place / target.name

@@ -9,7 +9,6 @@ dependencies of Delta are in pyspark already. On a machine without a network, th
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.settings.settings import ProcessSettings, Settings
 from lakemirror.spark_session import java, jvm
+from lakemirror.storage.private_files import locked
 
 log = logging.getLogger(__name__)
 
@@ -175,8 +175,7 @@ def _fetch_into(folder: Path, settings: ProcessSettings) -> None:
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(folder / ".lock"):
         yield
 
 

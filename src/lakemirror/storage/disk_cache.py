@@ -19,6 +19,7 @@ import time
 import uuid
 from pathlib import Path
 
+from lakemirror.storage.new_files import put_file
 from lakemirror.storage.own_files import begins_with, entries, is_own_file, remove_own_file
 
 log = logging.getLogger("lakemirror")
@@ -68,15 +69,7 @@ class DiskCache:
             if path.exists():
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-            try:
-                with temporary.open("xb") as file:
-                    file.write(_head(name, data) + data)
-                temporary.replace(path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
+            put_file(path, path.with_name(f".{uuid.uuid4().hex}.tmp"), _head(name, data) + data, durable=False)
         except OSError as error:
             self._not_before = time.monotonic() + _AFTER_FAILURE
             log.info("objects of stores are not cached in %s: %s", self.folder, error.strerror or error)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.durable import put_over
+from lakemirror.storage.durable import put_over, sync
+from lakemirror.storage.new_files import put_file
 from lakemirror.storage.place import Place
 from lakemirror.storage.store_path import StorePath
 
@@ -27,19 +28,8 @@ def write_private(path: Place, data: bytes, mode: int = 0o600) -> None:
     if not isinstance(path, Path):
         put_over(path, data, durable=True)
         return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    sync_folder(path.parent)
+    put_file(path, path.with_name(f".{path.name}.{secrets.token_hex(6)}"), data, durable=True, mode=mode)
+    sync(path.parent)
 
 
 def change_private(path: Place, made: Callable[[bytes | None], bytes | None]) -> bytes:
@@ -88,15 +78,6 @@ def content_of(path: Place) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.local import LocalStorage, folder_of, open_file, open_folder
+from lakemirror.storage.new_files import copy_into
 from lakemirror.storage.served_files import PIECE, Expected, Found, now_ns
 
-_COPY = 64 << 20
 _MOST_KNOWN_FOLDERS = 100_000
-_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class ServedFolder:
@@ -193,21 +192,6 @@ class OpenFolder:
 
     def close(self) -> None:
         os.close(self._handle)
-
-
-def copy_into(source: int, target: int, offset: int, length: int) -> None:
-    """Copies `length` bytes from the start of `source` to `offset` of `target`. EOFError where it is shorter."""
-    copied = 0
-    while copied < length:
-        try:
-            size = os.copy_file_range(source, target, min(_COPY, length - copied), copied, offset + copied)
-        except OSError as error:
-            if error.errno not in _NO_COPY_RANGE:
-                raise
-            size = os.pwrite(target, os.pread(source, min(PIECE, length - copied), copied), offset + copied)
-        if not size:
-            raise EOFError
-        copied += size
 
 
 def _names(handle: int) -> dict[str, bool]:

@@ -50,8 +50,6 @@ class Replay:
     protocol: Mapping[str, Any] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    begins_at: int = 0
-    """The first version that is replayed from commits; a checkpoint before it is believed."""
     vectors: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """Earlier deletion vectors of a file, by its path."""
 
@@ -118,7 +116,6 @@ def _basis(folder: Place, log: Log, state: Replay) -> int:
                 raise
             state.found("verify-checkpoint-damaged", f"{error}", checkpoint.files[0].name)
             continue
-        state.begins_at = checkpoint.version + 1
         path = log.commits.get(checkpoint.version)
         if path is not None:  # its manifest counts, its files are in the checkpoint
             try:

@@ -20,7 +20,7 @@ from tests.damaged_parquet import DAMAGES
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.convert_types import read_markers
-from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.decode import MOST_ROWS, MemoryBudget
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.errors import LakemirrorError, Rejected
@@ -49,6 +49,24 @@ def test_a_unit_of_some_row_groups(tmp_path: Path) -> None:
     unit = unit_of(Path(whole.path), row_groups=(1, 2), first_row=1, rows=2)
     assert [each.first_row for each in items(unit, TABLE) if isinstance(each, Changes)] == [1, 2]
     assert rows_of(unit, TABLE)["id"].to_pylist() == [2, 3]
+
+
+def test_columns_of_many_rows_are_decoded_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    opened = pq.ParquetFile
+
+    class Watched:
+        def __init__(self, *given: Any, **options: Any) -> None:
+            self.file, self.reader = opened(*given, **options), self
+
+        def iter_batches(self, rows: int, **options: Any) -> Any:
+            threads.append(options["use_threads"])
+            return self.file.reader.iter_batches(rows, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", Watched)
+    unit = written(tmp_path, {"id": range(MOST_ROWS + 1), "v": ["a"] * (MOST_ROWS + 1)}, row_group_size=MOST_ROWS)
+    assert rows_of(unit, TABLE)["id"].to_pylist() == list(range(MOST_ROWS + 1))
+    assert threads == [True, False]
 
 
 def test_columns_go_by_name_without_case(tmp_path: Path) -> None:
@@ -224,7 +242,7 @@ import resource, sys
 from pathlib import Path
 from change_units import like, unit_of
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.decode import MOST_ROWS, MemoryBudget
 from lakemirror.engines.units import Shared
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 unit = unit_of(Path(sys.argv[1]))

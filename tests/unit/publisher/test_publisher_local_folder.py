@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.publisher.published_contents import change_files
@@ -36,7 +37,7 @@ def _write_many(db: Path, writer: int, count: int) -> None:
 
 
 def test_without_hard_links(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no hard links here")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -45,6 +46,21 @@ def test_without_hard_links(tmp_path: Path, folder: Path, monkeypatch: pytest.Mo
     with pytest.raises(LakemirrorError, match="publish-conflict"):
         Landing(tmp_path).table("t").insert([{"id": 1}], number=2)
     assert not list(folder.glob("_publishing-*"))
+
+
+def test_a_link_that_was_made_although_the_answer_says_it_is_taken(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system that sends a request twice: the file has its number, and gets no second one."""
+    link = os.link
+
+    def twice(*given: Any, **named: Any) -> None:
+        link(*given, **named)
+        link(*given, **named)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert [next_number(tmp_path) for _ in range(2)] == [1, 2]
+    assert list(change_files(folder)) == [1, 2]
 
 
 def test_what_a_crashed_publisher_left_is_swept_after_a_day(tmp_path: Path, folder: Path) -> None:
@@ -70,14 +86,14 @@ def test_a_number_is_not_taken_again_by_a_writer_that_slept(
     real = os.link
     slept = threading.Event()
 
-    def link(source: Path, target: Path) -> None:
+    def link(source: Path, target: Path, **options: Any) -> None:
         if not slept.is_set():
             slept.set()
             other = threading.Thread(target=_write_many, args=(tmp_path, 1, 3), daemon=True)
             other.start()
             other.join(timeout=0.3)
             assert other.is_alive()  # it waits for the lock
-        real(source, target)
+        real(source, target, **options)
 
     monkeypatch.setattr(os, "link", link)
     assert next_number(tmp_path) == 1

@@ -241,7 +241,10 @@ class Reading:
             pre_buffer=isinstance(self._source, pa.PythonFile) and size <= _BUFFERED,
             buffer_size=_PIECE if size > _BUFFERED else 0,
         )
-        batches = file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)
+        batches = file.reader.iter_batches(
+            plan.rows, row_groups=[group], column_indices=indices,
+            use_threads=plan.rows == MOST_ROWS,  # one thread decodes fewer rows as fast
+        )  # fmt: skip
         if plan.rows >= self._footer.row_group(group).num_rows:
             batches = iter(list(batches))  # the reader gives its pages and dictionaries back
         yield from batches

@@ -21,14 +21,20 @@ class Stopped(Exception):
     """The load was asked to end."""
 
 
-def converted(table: SourceTable, batch: pa.RecordBatch) -> list[pa.Array]:
-    """The values of a load's batch as change files have them. `capture-value` with the key of the row."""
+def converted(table: SourceTable, batch: pa.RecordBatch, *, is_of_events: bool = False) -> list[pa.Array]:
+    """The values of a load's batch as change files have them. `is_of_events`: they come as events have them.
+
+    `capture-value` with the key of the row.
+    """
 
     def key_of(place: int) -> list[Any]:
         return [batch.column(name)[place].as_py() for name in table.key]
 
     columns = zip(table.columns, batch.columns, strict=True)
-    return [kept(table.title, column, column.from_load, values, key_of) for column, values in columns]
+    return [
+        kept(table.title, column, column.from_event if is_of_events else column.from_load, values, key_of)
+        for column, values in columns
+    ]
 
 
 def publish_rows(table: SourceTable, batches: Iterable[pa.RecordBatch], publish: Publish) -> int:

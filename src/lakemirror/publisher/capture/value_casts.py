@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.delimited.values import BadValue
+from lakemirror.publisher.exact_values import first_failing
 
 Conversion = Callable[[pa.Array], pa.Array]
 """Values of a column in another type, as many; it raises `BadValue`."""
@@ -24,7 +25,7 @@ def cast(kind: pa.DataType) -> Conversion:
         try:
             return storage.cast(kind)
         except pa.ArrowInvalid as error:
-            raise BadValue(_first_failing(storage, kind), "", str(error)) from error
+            raise BadValue(first_failing(storage, lambda value: value.cast(kind)), "", str(error)) from error
 
     return convert
 
@@ -61,12 +62,3 @@ def short_times(texts: pa.Array) -> pa.Array:
     """Times without zeros at the end of their fraction, with or without a `Z`."""
     shorter = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z|)$", r"\1\2")
     return pc.replace_substring_regex(shorter, r"\.(Z|)$", r"\1")
-
-
-def _first_failing(values: pa.Array, kind: pa.DataType) -> int:
-    for place in range(len(values)):
-        try:
-            values.slice(place, 1).cast(kind)
-        except pa.ArrowInvalid:
-            return place
-    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import time
@@ -14,11 +15,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not a POSIX system: the exclusive link alone keeps writers apart
-    fcntl = None  # type: ignore[assignment]
-
+from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher.folders.table_folder import (
     ABANDONED_SECONDS,
@@ -28,9 +25,10 @@ from lakemirror.publisher.folders.table_folder import (
     TEMPORARY_PREFIX,
     TableFolder,
 )
+from lakemirror.storage.durable import sync
+from lakemirror.storage.new_files import NO_LINKS, link_new
 
 SEQUENCE = "_sequence"
-NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
 class LocalFolder(TableFolder):
@@ -121,8 +119,7 @@ class LocalFolder(TableFolder):
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                if fcntl is not None:
-                    fcntl.flock(handle, fcntl.LOCK_EX)
+                fcntl.flock(handle, fcntl.LOCK_EX)
                 if _same_file(handle, path):
                     yield
                     return
@@ -170,27 +167,22 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder survive a loss of power."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # deleted meanwhile, or a system that cannot open folders
-        return
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Makes the names in a folder survive a loss of power, if it is still there."""
+    with contextlib.suppress(OSError, LakemirrorError):
+        sync(folder)
 
 
 def _link(temporary: Path, target: Path) -> None:
     try:
-        os.link(temporary, target)
+        is_free = link_new(temporary, target)
     except OSError as error:
-        if error.errno not in NO_HARD_LINKS:
+        if error.errno not in NO_LINKS:
             raise
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, "taken", str(target)) from error
-        temporary.rename(target)
+        is_free = not target.exists()
+        if is_free:
+            temporary.rename(target)  # then the lock alone keeps publishers apart
+    if not is_free:
+        raise FileExistsError(errno.EEXIST, "taken", str(target))
 
 
 def _same_file(handle: int, path: Path) -> bool:

@@ -124,16 +124,8 @@ def publish_rows(
         "upsert": table.upsert,
         "delete": table.delete,
         "snapshot": table.publish_snapshot,
-    }[checked_mode(table, mode)]
+    }[table.mode(mode, MODES)]
     return publish(rows)
-
-
-def checked_mode(table: LandingTable, mode: str | None) -> str:
-    """The mode that counts where none is named: upsert with key columns, else insert. `input-invalid` for no mode."""
-    mode = mode or ("upsert" if table.keys else "insert")
-    if mode not in MODES:
-        raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(MODES)}.")
-    return mode
 
 
 def read_file(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakemirror.publisher.change_writer import with_given_markers
 from lakemirror.publisher.plain_names import plain_name
 from lakemirror.publisher.sources.file_options import FileOptions
-from lakemirror.publisher.sources.files import checked_mode, known_types, read_file
+from lakemirror.publisher.sources.files import MODES, known_types, read_file
 from lakemirror.publisher.sources.sql_databases import connected
 from lakemirror.publisher.sources.text_types import Choice
 
@@ -66,7 +66,7 @@ def _previewed(
     table: LandingTable, source: str, rows: pa.RecordBatchReader, choices: list[Choice], mode: str | None,
     marker: str | None,
 ) -> Preview:  # fmt: skip
-    if marker is None and checked_mode(table, mode) not in ("load", "insert"):
+    if marker is None and table.mode(mode, MODES) not in ("load", "insert"):
         table.require_keys()
     given = {field.name: field.type for field in rows.schema}
     taken = table.take(rows, marker)

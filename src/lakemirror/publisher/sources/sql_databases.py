@@ -9,7 +9,7 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,7 @@ class SourceDatabase(ABC):
     placeholder = "?"  # of a query's parameter
 
     def __init__(self, connection: Any, driver: Any, zone: str) -> None:
-        self.connection = connection
-        self.driver = driver
-        self.zone = zone
+        self.connection, self.driver, self.zone = connection, driver, zone
 
     def columns(self, query: str, before: Types, declared: Types | None = None) -> list[ReadAs]:
         """How each column of a query is read. `before`: types that were published; `declared`: that the user names.
@@ -112,31 +110,40 @@ class SourceDatabase(ABC):
             found = self._columns(query, {**before, **declared}, declared)
             return [self._decided(query, each) if each.undecided else each for each in found]
 
+    @abstractmethod
+    def rows(
+        self, query: str, columns: Sequence[ReadAs], parameters: pa.RecordBatch | None = None
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The rows as a stream, in the decided types. `value-invalid` where a value does not fit its column's."""
+
+    @abstractmethod
+    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]: ...
+
+    @abstractmethod
+    def _decided(self, query: str, column: ReadAs) -> ReadAs: ...
+
+
+class _ArrowDatabase(SourceDatabase):
+    """A database whose driver hands over Arrow batches."""
+
     @contextmanager
     def rows(
         self, query: str, columns: Sequence[ReadAs], parameters: pa.RecordBatch | None = None
     ) -> Iterator[pa.RecordBatchReader]:
-        """The rows as a stream, in the decided types. `value-invalid` where a value does not fit its column's."""
         with self._stream(select(query, columns), parameters) as reader:
             kinds = {each.column: each.kind for each in columns if each.kind is not None}
             fields = [field.with_type(kinds.get(field.name, field.type)) for field in reader.schema]
             schema = pa.schema([field.remove_metadata() for field in fields])
             yield pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, kinds))
 
-    @abstractmethod
-    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]: ...
-
-    @abstractmethod
-    def _one(self, query: str) -> tuple[Any, ...]: ...
-
-    @abstractmethod
-    def _stream(self, query: str, parameters: pa.RecordBatch | None) -> Any: ...
-
     def _decided(self, query: str, column: ReadAs) -> ReadAs:
         return decided(column, self._digits(query, column))
 
-    def _digits(self, query: str, column: ReadAs) -> Digits:
-        raise NotImplementedError
+    @abstractmethod
+    def _stream(self, query: str, parameters: pa.RecordBatch | None) -> AbstractContextManager[Any]: ...
+
+    @abstractmethod
+    def _digits(self, query: str, column: ReadAs) -> Digits: ...
 
     def _batches(
         self, reader: pa.RecordBatchReader, schema: pa.Schema, kinds: dict[str, pa.DataType]
@@ -151,7 +158,7 @@ class SourceDatabase(ABC):
             yield from converted_rows(reader, schema, convert)
 
 
-class _Postgres(SourceDatabase):
+class _Postgres(_ArrowDatabase):
     placeholder = "$1"
 
     def _one(self, query: str) -> tuple[Any, ...]:
@@ -216,9 +223,6 @@ class _Sqlite(SourceDatabase):
             [(name, kind or "") for name, (_, kind) in zip(names, found, strict=True)], chosen, declared
         )
 
-    def _one(self, query: str) -> tuple[Any, ...]:
-        return tuple(self.connection.execute(query).fetchone() or ())
-
     def _decided(self, query: str, column: ReadAs) -> ReadAs:
         kinds = self.connection.execute(f"select distinct typeof({quoted(column.column)}) from ({query}) as q")
         return replace(column, kind=sqlite_type({kind for (kind,) in kinds}), undecided=False)
@@ -248,21 +252,15 @@ class _Sqlite(SourceDatabase):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                 before += len(rows)
 
-    def _stream(self, query: str, parameters: pa.RecordBatch | None) -> Any:
-        raise NotImplementedError
 
-
-class _DuckDB(SourceDatabase):
+class _DuckDB(_ArrowDatabase):
     def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]:
         described = self.connection.execute(f"describe {query}").fetchall()
         return duckdb_columns([(name, kind) for name, kind, *_ in described], chosen)
 
-    def _one(self, query: str) -> tuple[Any, ...]:
-        return tuple(self.connection.execute(query).fetchone() or ())
-
     def _digits(self, query: str, column: ReadAs) -> Digits:
-        name = quoted(column.column)
-        return Digits(self._one(f"select max(length(ltrim({name}::varchar, '-'))) from ({query}) as q")[0], 0)
+        longest = f"max(length(ltrim({quoted(column.column)}::varchar, '-')))"
+        return Digits(self.connection.execute(f"select {longest} from ({query}) as q").fetchone()[0], 0)
 
     @contextmanager
     def _stream(self, query: str, parameters: pa.RecordBatch | None) -> Iterator[pa.RecordBatchReader]:

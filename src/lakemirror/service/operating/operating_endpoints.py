@@ -87,7 +87,7 @@ class Operating(Plane):
             return _json(view) if parts else _html(page.overview_page(view))
         found = await asyncio.to_thread(self._named, caller, parts, now)
         if found is None:
-            return _html(page.message_page("Not found", "There is no such page."), 404)
+            return _html(page.no_page(), 404)
         view, as_json = found
         if as_json:
             return _json(view)

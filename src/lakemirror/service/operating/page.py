@@ -152,9 +152,9 @@ def table_page(view: Mapping[str, Any]) -> str:
     return _page(view["table"], path, body, twin, view["time"])
 
 
-def message_page(title: str, message: str) -> str:
-    """A page that says one sentence."""
-    return _page(title, [("/", "Mirrored databases")], f"<p>{_text(message)}</p>", "", "")
+def no_page() -> str:
+    """The page for an address at which nothing is."""
+    return _page("Not found", [("/", "Mirrored databases")], "<p>There is no such page.</p>", "", "")
 
 
 def _page(title: str, path: Sequence[tuple[str, str]], body: str, twin: str, time: str) -> str:

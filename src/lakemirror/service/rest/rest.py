@@ -88,7 +88,7 @@ class Rest(Plane):
             return asked
         workspace = self._workspace(asked.caller, parts[1], call.role)
         if not call.offered:
-            raise _not_offered("This service has mirrored databases only.")
+            raise Refused(501, "OperationNotSupported", "This service has mirrored databases only.")
         database = None
         if len(parts) > 3:
             database = self.registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
@@ -216,7 +216,7 @@ class Rest(Plane):
     async def _has_stopped(self, database_id: str) -> bool:
         """False where an engine or a capture works still after STOP_WITHIN. No thread waits, so others find one."""
         deadline = time.monotonic() + STOP_WITHIN
-        while not (self.host.wait_stopped(database_id, 0.0) and self.captures.has_ended(database_id)):
+        while not (self.host.has_stopped(database_id) and self.captures.has_ended(database_id)):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.02)
@@ -363,10 +363,6 @@ def call_at(parts: list[str], method: str) -> RestCall:
         allowed = ", ".join(call.method for call in calls.values() if call.offered)
         raise Refused(405, "OperationNotSupported", f"Use {allowed}.", {"Allow": allowed})
     return calls[method]
-
-
-def _not_offered(message: str) -> Refused:
-    return Refused(501, "OperationNotSupported", message)
 
 
 def _no_item() -> Refused:

@@ -224,7 +224,7 @@ class Sharing(Plane):
 
     def _page(self, asked: _Asked, items: list[dict[str, str]]) -> web.Response:
         """A page of a list, in the order it comes."""
-        most = _whole_number(asked.query.get("maxresults"), "maxResults")
+        most = _most_results(asked.query.get("maxresults"))
         shown, token = self.paging.cut(
             items, lambda item: [item.get("schema", ""), item["name"]], asked.query.get("pagetoken", ""),
             raw_path_of(asked.request.raw_path), most,
@@ -311,11 +311,11 @@ def _body(data: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _whole_number(text: str | None, name: str) -> int | None:
+def _most_results(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise Refused(400, "InvalidRequest", f"{name} is a number from 0.")
+        raise Refused(400, "InvalidRequest", "maxResults is a number from 0.")
     return int(text)
 
 

@@ -19,9 +19,9 @@ from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.publish_file import check_now, publish, sync_file
 from lakemirror.service.storage.storage_answers import invalid_parameter
 from lakemirror.service.storage.uploads import BLOCK, BLOCKS, remove_files
+from lakemirror.storage.new_files import copy_into
 from lakemirror.storage.own_files import is_folder
 from lakemirror.storage.served_files import Found
-from lakemirror.storage.served_folder import copy_into
 
 _MOST_ID_BYTES = 64
 _MOST_COMMITTED = 1024

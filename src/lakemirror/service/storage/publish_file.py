@@ -20,8 +20,8 @@ from lakemirror.service.storage.checksums import check_file
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles, new_etag
 from lakemirror.service.storage.uploads import DATA, Part, Upload, begin_upload, chain
+from lakemirror.storage.new_files import copy_into
 from lakemirror.storage.served_files import ANY, Changed, Expected, Found, now_ns
-from lakemirror.storage.served_folder import copy_into
 
 _PIECE = 4 << 20  # bytes that are compared at once
 _TRIES = 5  # of a publish while others replace the file

@@ -20,7 +20,7 @@ from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.capture_status import SlotView
 from lakemirror.publisher.capture.debezium import DebeziumStream, Group, KnownColumns
 from lakemirror.publisher.capture.envelope import TableEvents
-from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stopped, Tell
+from lakemirror.publisher.capture.loaded_rows import FILE_BYTES, Publish, Stopped, Tell, converted
 from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.source_interface import Log, Reached, Source, Step
 from lakemirror.publisher.capture.source_needs import Need
@@ -30,7 +30,6 @@ from lakemirror.publisher.capture.sqlserver.log_positions import position_of
 from lakemirror.publisher.capture.sqlserver.sqlserver_catalog import read_captured, read_tables, types_of
 from lakemirror.publisher.capture.sqlserver.sqlserver_check import needs_of, settings_needed
 from lakemirror.publisher.capture.sqlserver.sqlserver_sessions import SqlServerSession, failing, opened, quoted
-from lakemirror.publisher.capture.unkept_values import kept
 
 _NOW = "SELECT CONVERT(varchar(22), MAX(start_lsn), 2) FROM cdc.lsn_time_mapping WHERE tran_id <> 0x00"
 _LOCK = ("DECLARE @got int; EXEC @got = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', "
@@ -197,11 +196,6 @@ class Load:
         self._count, self._pending = self._count + rows, []
 
     def _converted(self, events: TableEvents) -> pa.RecordBatch:
-        table, after = self._table, events.rows["after"].combine_chunks()
-
-        def key_of(place: int) -> list[Any]:
-            return [after[place].as_py()[name] for name in table.key]
-
-        pairs = [(column, pc.struct_field(after, column.name)) for column in table.columns]
-        arrays = [kept(table.title, column, column.from_event, values, key_of) for column, values in pairs]
-        return pa.RecordBatch.from_arrays(arrays, schema=table.arrow_schema)
+        schema, after = self._table.arrow_schema, events.rows["after"].combine_chunks()
+        given = pa.RecordBatch.from_arrays([pc.struct_field(after, name) for name in schema.names], schema.names)
+        return pa.RecordBatch.from_arrays(converted(self._table, given, is_of_events=True), schema=schema)
