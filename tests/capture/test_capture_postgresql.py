@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +42,29 @@ def test_tables_equal_the_source_through_kills(captured: Captured) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_equal_the_source_through_many_kills(captured: Captured, seed: int) -> None:
     follow_and_kill_random(captured, seed, 10)
+
+
+def test_versions_and_soft_deletes_have_the_times_of_the_source(captured: Captured) -> None:
+    """Not those of the capture, which may read the log days later; a table without either has no such column."""
+    (captured.db / "Files/LandingZone").mkdir(parents=True)
+    options = {"public.one": {"deletes": "soft", "history": "scd2"}}
+    (captured.db / "mirroring.json").write_text(json.dumps({"lakemirror": {"tables": options}}))
+    url = captured.url
+    execute(url, "insert into one values (1, 'a'), (2, 'b')", "insert into two (id, v) values (1, 'a')")
+    captured.finish()
+    ((before,),) = execute(url, "select clock_timestamp()")
+    execute(url, "update one set v = 'A' where id = 1", "delete from one where id = 2", "update two set v = 'A'")
+    execute(url, "update one set id = 3 where id = 1")
+    ((after,),) = execute(url, "select clock_timestamp()")
+    captured.finish()
+    changed = before - timedelta(milliseconds=1), after
+    versions = captured.found("one__history")
+    begun = {(row["id"], row["v"]): row["__START_AT"] for row in versions}
+    assert changed[0] <= begun[1, "A"] < begun[3, "A"] <= changed[1]
+    ended = {row["id"]: row["__END_AT"] for row in versions if row["v"] == "b"}
+    assert changed[0] <= ended[2] <= changed[1]
+    assert [row["id"] for row in captured.found("one") if row["__deleted_at"] == ended[2]] == [2]
+    assert "__sourceTimestamp__" not in captured.found("two")[0], "it would be a column of another reader's table"
 
 
 def test_what_happens_while_tables_are_followed(captured: Captured) -> None:

@@ -50,6 +50,37 @@ def test_a_killed_engine_loses_nothing_and_repeats_nothing(server: StoreServer, 
         connections.forget_all()
 
 
+HISTORY = {"deletes": "soft", "sequence": "n", "history": ["scd2", "changes"]}
+VERSIONS = [(1, "a", 1, 3), (1, "late", 3, 5), (1, "b", 5, None), (2, "a", 1, 4), (3, "c", 4, None)]
+
+
+@pytest.mark.parametrize("number", [2, *(pytest.param(each, marks=pytest.mark.full) for each in (1, 3))])
+def test_a_kill_between_the_commits_of_a_table_and_its_history(server: StoreServer, number: int) -> None:
+    """Behind each history table's commit: each table gets what it lacks, once."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    try:
+        database.declare("orders", ["id"], lakemirror=HISTORY)
+        database.put("orders", 1, {"id": [1, 2], "v": ["a", "a"], "n": [1, 1]})
+        database.sync()
+        database.put("orders", 2, {"id": [1, 2, 3], "v": ["b", None, "c"], "n": [5, 4, 4], MARKER: [4, 2, 4]})
+        database.put("orders", 3, {"id": [1], "v": ["late"], "n": [3], MARKER: [4]})
+        killed = sync(database, LAKEMIRROR_FAILPOINT=f"history.after-commit:{number}")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert sync(database).returncode == 0
+        found = database.bag("orders__history", ["id", "v", "__START_AT", "__END_AT"])
+        assert found == Counter(VERSIONS)
+        assert database.bag("orders__changes", ["__file", "__row"]).total() == 6
+        assert set(database.bag("orders", ["id", "v", "__deleted"])) == {
+            (1, "b", False),
+            (2, "a", True),
+            (3, "c", False),
+        }
+        report = verify_database(database.storage, [], Options(True, True, None, 1))
+        assert len(report.tables) == 4 and not [each for each in report.findings if each.severity == "error"]
+    finally:
+        connections.forget_all()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("failpoint", OTHERS)
 def test_a_kill_while_a_file_or_a_table_is_moved_or_merged(server: StoreServer, failpoint: str) -> None:

@@ -32,17 +32,13 @@ def write_completed(
     engine: UnitCarrier, work: RowWork, shared: Shared, held: HeldChanges | None, written: list[Action]
 ) -> RowResult:
     """Writes the rows to remember. `work`: of the table of remembered changes, with that of the versions."""
+    step = "write changes"
     if held is not None:
         changes = _Changes(held.rows(None), held.markers, held.names, origins_of(work.changes))
         units = slices(_completed(work, changes, look_by(engine, shared)))
-        found = engine.carry("write changes", write_held, shared, units)
-    else:
-        found = engine.carry("write changes", write_completed_bucket, shared, buckets_of(engine, work))
-    adds: list[Action] = []
-    for actions in found:
-        written += actions
-        adds += actions
-    return RowResult(adds=tuple(adds))
+        return RowResult(adds=tuple(engine.write_units(step, write_held, shared, units, written)))
+    buckets = buckets_of(engine, work)
+    return RowResult(adds=tuple(engine.write_units(step, write_completed_bucket, shared, buckets, written)))
 
 
 @dataclass(frozen=True, eq=False)

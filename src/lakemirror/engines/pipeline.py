@@ -216,15 +216,15 @@ class Pipeline(ABC):
         if held is None:
             kernel = write_deletes if history.mode == LATE else unit_kernels.write_changes
             units = change_units(work, None, self.parallelism, self.unit_bytes)
-            return RowResult(adds=tuple(self._written(step, kernel, shared, units, written)))
+            return RowResult(adds=tuple(self.write_units(step, kernel, shared, units, written)))
         if history.mode == LATE:
             parts = [part for rows in held_deletes(work, held) for part in slices(rows)]
-            return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, parts, written)))
+            return RowResult(adds=tuple(self.write_units(step, unit_kernels.write_held, shared, parts, written)))
         rows = held.rows(None)
         check_nulls(work.changes, target.sources, rows, None)
         origin = origin_of(((unit, unit.first_row, unit.rows) for unit in work.changes), history)
         rows = logged(rows, held.markers, held.names, origin, history)
-        return RowResult(adds=tuple(self._written(step, unit_kernels.write_held, shared, slices(rows), written)))
+        return RowResult(adds=tuple(self.write_units(step, unit_kernels.write_held, shared, slices(rows), written)))
 
     def _scratch_of(self, target: Target) -> Path:
         """The folder of keys and values that do not fit into memory."""
@@ -320,7 +320,7 @@ class Pipeline(ABC):
             return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
         units = data_units(touched, self.parallelism)
         step = "write files without deleted rows"
-        older = self._written(step, unit_kernels.write_without, shared, units, written)
+        older = self.write_units(step, unit_kernels.write_without, shared, units, written)
         return RowResult(
             adds=(*older, *adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
         )
@@ -352,10 +352,11 @@ class Pipeline(ABC):
         if work.target.constraints:
             self.check_constraints(work, shared, flags, fills)
         if held is None:
-            units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes, fills)
-            adds = self._written(step, unit_kernels.write_kept, shared, units, written)
+            some = None if flags is None or flags.all() else flags
+            units = change_units(work, some, self.parallelism, self.unit_bytes, fills)
+            adds = self.write_units(step, unit_kernels.write_kept, shared, units, written)
             more = [] if effect is None or effect.rows is None else slices(effect.rows)
-            return adds + self._written(step, unit_kernels.write_held, shared, more, written)
+            return adds + self.write_units(step, unit_kernels.write_held, shared, more, written)
         assert not isinstance(fills, FillRequest)
         rows, kept = held.inserted(flags, fills)
         check_nulls(work.changes, work.target, rows, kept)
@@ -365,10 +366,7 @@ class Pipeline(ABC):
             effect.early.add(rows)
             return []
         parts = slices(rows)
-        adds = self._written(step, unit_kernels.write_held, shared, parts, written)
-        if self.index is not None and work.target.reads_old_rows:
-            keep_files(adds, work.target, parts)
-        return adds
+        return self.write_units(step, unit_kernels.write_held, shared, parts, written, len(parts))
 
     def _write_feed(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
@@ -379,22 +377,20 @@ class Pipeline(ABC):
             assert not isinstance(effect.fills, FillRequest)
             rows, kept = held.inserted(effect.flags, effect.fills)
             unit = DataFiles(tuple(effect.touched.values())), new_rows(rows, effect.flags, kept)
-            return self._written(step, unit_kernels.feed_held, shared, [unit], written)
+            return self.write_units(step, unit_kernels.feed_held, shared, [unit], written)
         old_units = data_units(list(effect.touched.values()), self.parallelism)
-        changes = self._written(step, unit_kernels.feed_old, shared, old_units, written)
+        changes = self.write_units(step, unit_kernels.feed_old, shared, old_units, written)
         units = change_units(work, effect.flags, self.parallelism, self.unit_bytes, effect.fills)
-        return changes + self._written(step, unit_kernels.feed_kept, shared, units, written)
+        return changes + self.write_units(step, unit_kernels.feed_kept, shared, units, written)
 
-    def _written(
-        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action]
+    def write_units(
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action], kept: int = 0
     ) -> list[Action]:
-        """The actions of the files that the units write, in the order of the units. Adds them to `written`, too."""
+        """The actions of the files that the units write, in the order of the units. Adds them to `written`, too.
+        `kept`: so many of the units, from the first on, are rows that stay in memory if the next applies read them."""
         begin = len(written)
-        for actions in self.carry(step, kernel, shared, units):
+        for number, actions in enumerate(self.carry(step, kernel, shared, units)):
             written += actions
+            if number < kept and self.index is not None and shared.target.reads_old_rows:
+                keep_files(actions, shared.target, units[number : number + 1])
         return written[begin:]
-
-
-def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
-    """The flags; None if all rows are inserted."""
-    return None if flags is None or flags.all() else flags

@@ -34,6 +34,10 @@ class UnitCarrier(Protocol):
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
 
+    def write_units(
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action], kept: int = 0
+    ) -> list[Action]: ...
+
     def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]: ...
 
     def search(

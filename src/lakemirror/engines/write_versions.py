@@ -42,7 +42,6 @@ from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import key_bucket, whole_numbers
-from lakemirror.keys.written_rows import keep_written
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
@@ -80,14 +79,9 @@ def write_versions(
     if held is not None:
         changes = Changed(held.rows(None), held.markers, held.names, _times(engine, work, shared))
         its = changed_versions(*_table(work), changes, look_by(engine, shared))
-        open_ones = slices(its.rows.open)
-        parts = [*open_ones, *slices(its.rows.closed)]
-        adds: list[Action] = []
-        for number, actions in enumerate(engine.carry("write versions", unit_kernels.write_held, shared, parts)):
-            written += actions
-            adds += actions
-            if number < len(open_ones) and len(actions) == 1 and engine.index is not None:
-                keep_written(actions[0], work.target, parts[number])
+        open_ones, kernel = slices(its.rows.open), unit_kernels.write_held
+        units = [*open_ones, *slices(its.rows.closed)]
+        adds = engine.write_units("write versions", kernel, shared, units, written, len(open_ones))
         feed = write_feed(shared, its) if work.target.feed and len(its.rows.removed) else []
         written += feed
         done = [Written(adds, feed, its.deleted, its.beyond)]
@@ -263,11 +257,7 @@ def _result(
         by_path = {work.candidates[number]["path"]: whole_numbers(rows) for number, rows in deleted.items()}
         return RowResult(adds=tuple(adds), deleted=by_path, changes=changes, beyond=beyond)
     touched = [TouchedFile(number, work.candidates[number], deleted[number]) for number in sorted(deleted)]
-    older: list[Action] = []
-    for actions in engine.carry(
-        "write files without deleted rows", unit_kernels.write_without, shared, data_units(touched, engine.parallelism)
-    ):
-        written += actions
-        older += actions
+    step, units = "write files without deleted rows", data_units(touched, engine.parallelism)
+    older = engine.write_units(step, unit_kernels.write_without, shared, units, written)
     paths = tuple(file.add["path"] for file in touched)
     return RowResult(adds=(*older, *adds), rewritten=paths, changes=changes, beyond=beyond)

@@ -35,6 +35,7 @@ _MAGIC = FAMILY + b"01"
 HEADER = 64 << 10
 _AT_ONCE = 512 << 10  # bytes that are read at once: they, and a copy of them, fit into the processor's cache
 _GAP = 8 << 10  # bytes between two pieces that are read rather than left out
+_TOO_SHORT = "a copy of rows is too short"
 SUM, NULLS = "sum", "nulls"
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -119,17 +120,23 @@ class RowFile:
     def _records(self, file: int, numbers: Numbers) -> npt.NDArray[Any]:
         if len(numbers) and (numbers[0] < 0 or numbers[-1] >= self.rows):
             raise Damaged(f"{self.path.name} has no row {numbers[-1]}")
-        width, words = self._shape.width, self._shape.width // 4
-        found = np.empty((len(numbers), words), np.uint32)
+        width = self._shape.width
+        found = np.empty(len(numbers), f"V{width}")
         gaps = np.diff(numbers, prepend=numbers[:1]) * width
         cost = np.cumsum(np.where(gaps > _GAP, width, gaps))
         cuts = (np.flatnonzero(np.diff(cost // _AT_ONCE)) + 1).tolist()
+        buffer = np.empty(_AT_ONCE + _GAP, np.uint8)  # reading into memory that is there is faster
         for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
             its = numbers[low:high]
-            data, at = _read(file, HEADER + its * width, width)
-            held = data[: len(data) // width * width].view(np.uint32).reshape(-1, words)
-            held.take(at // width, axis=0, out=found[low:high], mode="clip")
-        rows = found.reshape(-1).view(self._shape.record)
+            first, size = (int(its[0]), int(its[-1] - its[0] + 1) * width) if len(its) else (0, 0)
+            if size <= len(buffer):
+                data, at = buffer[:size], (its - first) * width
+                if os.preadv(file, [data.data], HEADER + first * width) != size:
+                    raise Damaged(_TOO_SHORT)
+            else:
+                data, at = _read(file, HEADER + its * width, width)
+            data[: len(data) // width * width].view(found.dtype).take(at // width, out=found[low:high], mode="clip")
+        rows = found.view(self._shape.record)
         if (self._shape.sums(rows, numbers) != rows[SUM]).any():
             raise Damaged(f"{self.path.name}: a row is damaged")
         return rows
@@ -241,7 +248,7 @@ def _read(file: int, begins: Numbers, sizes: Numbers | int) -> tuple[Any, Number
     pieces = map(os.pread, repeat(file), lengths.tolist(), firsts.tolist())
     data = np.frombuffer(b"".join(pieces), np.uint8)  # one `preadv` for each piece takes two times as long
     if len(data) != lengths.sum():
-        raise Damaged("a copy of rows is too short")
+        raise Damaged(_TOO_SHORT)
     runs = np.zeros(len(begins), np.int64)
     runs[cuts] = 1
     runs = np.cumsum(runs)

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.column_types import FileColumn, file_columns, table_type
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, table_type
 from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.row_markers import (
     NEVER_COLUMNS,
     ROW_MARKER,
@@ -141,6 +142,9 @@ def _check_columns(
             continue
         if column.name == UNCHANGED:
             yield found("partial-row-invalid", f"{UNCHANGED} is {column.arrow_type}; it must be a list of strings")
+            continue
+        if column.name == SOURCE_TIME and expected.times and not fits(column.table_type or "timestamp", "timestamp"):
+            yield found("type-unsupported", f"{SOURCE_TIME} is {column.arrow_type}; it must be a timestamp")
             continue
         earlier = names.setdefault(column.name.lower(), column.name)
         if sum(each.name.lower() == column.name.lower() for each in columns) > 1 and earlier != column.name:

@@ -128,7 +128,7 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     if read.options is not NO_OPTIONS:
         rules = replace(rules, added=ADDED_COLUMNS)
     keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
-    others = settings.undeclared_columns, settings.memory
+    others = read.options.keeps_times, settings.undeclared_columns, settings.memory
     expected = Expected(table, keys, read.upsert_by_default, rules, sequence, *others)
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:

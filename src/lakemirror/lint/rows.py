@@ -63,7 +63,8 @@ class SeenColumns:
 class Expected:
     """What the table's metadata says about rows; `keys` is None where it is not known, because it does not parse.
 
-    `sequence`: its columns. `rules`, `undeclared`, `memory`: settings of the database, as the engine uses them.
+    `sequence`: its columns. `times`: the source's time of each change is needed. `rules`, `undeclared`, `memory`:
+    settings of the database, as the engine uses them.
     """
 
     table: str
@@ -71,6 +72,7 @@ class Expected:
     upsert_by_default: bool
     rules: ColumnRules
     sequence: tuple[str, ...]
+    times: bool
     undeclared: str
     memory: int
 

@@ -198,7 +198,7 @@ class DroppedTables:
                 raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
             from lakemirror.mirror.history.open_versions import end_dropped  # drops are rare
 
-            end_dropped(self.storage, target)
+            end_dropped(self.storage, target, time.time_ns() // 1000)
             self._move_remembered(target)
             move_to_dropped(self.storage, target)
         except FileNotFoundError:

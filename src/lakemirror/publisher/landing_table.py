@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.option_patterns import options_for
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
-from lakemirror.landing_zone.table_options import parse_options
+from lakemirror.landing_zone.table_options import NO_OPTIONS, TableOptions, parse_options
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, snapshot
 from lakemirror.publisher.buffer import Buffer, Gathered
@@ -50,7 +50,7 @@ class LandingTable(TableWriter):
     ) -> None:
         """`settings`: of the database. LakemirrorError `setting-invalid`."""
         super().__init__(place, name, form or TableForm(), settings)
-        self._ordered: tuple[float, tuple[str, ...]] = (-inf, ())  # the operator's sequence, and when it was read
+        self._of_operator: tuple[float, TableOptions] = (-inf, NO_OPTIONS)  # when they were read, and the options
         self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
 
     def declare(
@@ -179,6 +179,17 @@ class LandingTable(TableWriter):
         self.forget_types()
         self.starts_again = True
 
+    @property
+    def keeps_times(self) -> bool:
+        """True if the mirror keeps when the source changed a row, by soft deletes or versions; also while options are
+        invalid, as it applies nothing then."""
+        try:
+            return bool(self.keys) and any(each.keeps_times for each in self._options())
+        except LakemirrorError as error:
+            if error.retry:
+                raise
+            return True
+
     def __enter__(self) -> LandingTable:
         return self
 
@@ -205,7 +216,7 @@ class LandingTable(TableWriter):
             self.require_keys()
         if marker != DELETE:
             return change_writer.with_marker(self.take(rows), marker)
-        sequence = read_declaration(self.place).options.sequence or self._sequence_of_operator()
+        sequence = next((each.sequence for each in self._options() if each.sequence), ())
         reader = self.take(rows, only=(*self.keys, *sequence, SOURCE_TIME))
         if reader.schema.names and (absent := without(sequence, reader.schema.names)):
             raise LakemirrorError(
@@ -217,12 +228,14 @@ class LandingTable(TableWriter):
             )
         return change_writer.with_marker(reader, marker)
 
-    def _sequence_of_operator(self) -> tuple[str, ...]:
-        """The sequence that `mirroring.json` gives this table by a pattern of names."""
-        if time.monotonic() - self._ordered[0] > _LASTS:
+    def _options(self) -> Iterator[TableOptions]:
+        """What is declared for this table: in its folder, then by the operator, for names like this in
+        `mirroring.json`."""
+        yield read_declaration(self.place).options
+        if time.monotonic() - self._of_operator[0] > _LASTS:
             options = parse_options(options_for(str(self.name), self.settings().tables), self.keys)
-            self._ordered = time.monotonic(), options.sequence
-        return self._ordered[1]
+            self._of_operator = time.monotonic(), options
+        yield self._of_operator[1]
 
     def _send(self, reader: pa.RecordBatchReader, number: int | None) -> Published | None:
         if self._gathered is None:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
+from lakemirror.landing_zone.column_types import fits, table_type
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.row_markers import UNCHANGED, misspelt_marker
 from lakemirror.landing_zone.table_options import as_declared
 from lakemirror.landing_zone.zone import TOKEN, TableName
@@ -296,6 +298,7 @@ class TableWriter:
                 hint=f"Name {like!r} as the column with the row markers (marker=, --marker-column), or rename it.",
             )
         conformed = self._fitted(self._types.conform(reader))
+        self._check_time(conformed.schema)
         before = self.types_before()
         if lost := readers_lost(without(conformed.schema.names, before)):  # by the name of a column, at its first file
             self.warn(lost)
@@ -312,6 +315,17 @@ class TableWriter:
             column=untyped[0],
             hint="Publish every key column with each row, or correct the names of the keys.",
         )
+
+    def _check_time(self, schema: pa.Schema) -> None:
+        place = schema.get_field_index(SOURCE_TIME)
+        if place >= 0 and not fits(table_type(schema.types[place]) or "timestamp", "timestamp"):
+            raise LakemirrorError(
+                "type-unsupported",
+                f"{self.name}: column {SOURCE_TIME} is {schema.types[place]}; it must be a timestamp",
+                table=str(self.name),
+                column=SOURCE_TIME,
+                hint=f"Give times, or name the type: --types {SOURCE_TIME}=timestamp.",
+            )
 
     def require_types(self, schema: pa.Schema) -> None:
         """`input-invalid` where no row tells the type of a key column, or of any column: no table can be made of it."""

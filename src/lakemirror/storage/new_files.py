@@ -21,8 +21,8 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
-    """Copies a local file, as `copy_into`."""
-    with Path(source).open("rb") as read, target.open("wb") as write:
+    """Copies a local file, as `copy_into`; as much as there is of one that becomes shorter meanwhile."""
+    with Path(source).open("rb") as read, target.open("wb") as write, contextlib.suppress(EOFError):
         copy_into(read.fileno(), write.fileno(), 0, os.fstat(read.fileno()).st_size)
 
 
@@ -35,7 +35,7 @@ def copy_into(source: int, target: int, offset: int, length: int) -> None:
     while copied < length:
         size = 0
         if by_system:
-            with contextlib.suppress(OSError):  # two file systems
+            with contextlib.suppress(AttributeError, OSError):  # a Python that lacks it, two file systems
                 size = os.copy_file_range(source, target, min(_RANGE, length - copied), copied, offset + copied)
             by_system = size > 0  # some file systems answer that there is nothing to copy
         if not size:

@@ -51,6 +51,23 @@ def test_a_folder_made_again_ends_the_versions_of_the_one_before(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("options", [{}, {"sequence": "n"}], ids=str)
+def test_versions_end_where_a_folder_is_made_again_without_them(tmp_path: Path, options: dict[str, Any]) -> None:
+    begun(tmp_path, **options)
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "v": ["a", "b"], "n": [1, 7]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "t"))
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, 1, 5, {"id": [2], "v": ["x"], "n": [8]})
+    sync(tmp_path)
+    assert [row[:2] for row in versions(tmp_path, "id", "v") if row[-1] is None] == []
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2", **options})
+    put_at(tmp_path, 2, 6, marked([4], id=[3], v=["c"], n=[9]))
+    sync(tmp_path)
+    assert [row[:2] for row in versions(tmp_path, "id", "v") if row[-1] is None] == [(2, "x"), (3, "c")]
+    assert len(versions(tmp_path, "id")) == 4
+
+
 def test_a_load_of_no_rows_is_a_truncate(tmp_path: Path) -> None:
     rows = pa.table({"id": [1], "v": ["a"]})
     (tmp_path / "Files/LandingZone").mkdir(parents=True)
@@ -190,9 +207,9 @@ def test_types_of_a_folder_made_again_while_history_was_off(tmp_path: Path) -> N
     begun(tmp_path)
     put_at(tmp_path, 2, 6, marked([4], id=pa.array([9], pa.int32()), w=pa.array([3], pa.int32())))
     sync(tmp_path)
-    gap = at(6) - MICRO
+    gap, end = at(6) - MICRO, at(5) - MICRO
     assert versions(tmp_path, "id", "w") == [
-        (1, 1, gap, None), (1, 2**40, at(1), gap), (2, 2, at(1), gap), (9, 3, at(6), None), (9, 9, gap, at(6)),
+        (1, 1, gap, None), (1, 2**40, at(1), end), (2, 2, at(1), end), (9, 3, at(6), None), (9, 9, gap, at(6)),
     ]  # fmt: skip
 
 

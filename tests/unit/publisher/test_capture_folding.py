@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.publisher import Landing
 from lakemirror.publisher.capture import change_handler, debezium
 from lakemirror.publisher.capture.capture_position import (
@@ -70,7 +71,7 @@ def events(*lines: str) -> pa.Table:
 
 
 def folded(*lines: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = fold_events(events(*lines), SHAPE).rows.to_pylist()
+    rows: list[dict[str, Any]] = fold_events(events(*lines), SHAPE).rows.drop_columns([SOURCE_TIME]).to_pylist()
     return rows
 
 
@@ -95,6 +96,15 @@ def test_an_update_of_a_key_is_a_delete_and_an_upsert_in_this_order() -> None:
         (2, "new", 4),
         (1, "again", 4),
     ]
+
+
+def test_each_row_has_the_time_of_its_change() -> None:
+    lines = [event("c", None, row(8)), event("u", row(1), row(2)), event("d", row(2)), event("c", None, row(9))]
+    timed = [line.replace('"db"', f'"ts_ms": {1_000 * number}, "db"') for number, line in enumerate(lines, 1)]
+    timed[3] = timed[3].replace("4000", "0")
+    assert fold_events(events(*timed), SHAPE).rows[SOURCE_TIME].cast(pa.int64()).to_pylist() == [
+        1000, 2000, 2000, 3000, None,
+    ]  # fmt: skip
 
 
 def test_nan_and_values_that_arrow_does_not_read_are_read_singly() -> None:

@@ -7,9 +7,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.lint import check
 from lakemirror.publisher import Landing, LandingTable
@@ -87,6 +89,9 @@ def test_a_table_that_starts_again_keeps_its_options_once(tmp_path: Path, again:
         ({"late_days": 3}, "late_days"),
         ({"history": "scd3"}, "mode"),
         ({"history": [{"mode": "changes", "track": ["v"]}]}, "track"),
+        ({"history": {"mode": "changes", "name": "Orders"}}, "history.name"),
+        ({"history": {"mode": "changes", "name": "sales.log"}}, "outside of its schema"),
+        ({"history": ["scd2", {"mode": "changes", "name": "orders__history"}]}, "name of two tables"),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_is_written(
@@ -149,3 +154,47 @@ def test_lint_names_a_wrong_option(orders: LandingTable, tmp_path: Path) -> None
     (orders.folder / "_metadata.json").write_text('{"keyColumns": ["id"], "lakemirror": {"delets": "soft"}}')
     (found,) = (finding for finding in check(tmp_path / "shop", settle=0) if finding.code == "metadata-invalid")
     assert "delets" in found.message
+
+
+def test_the_time_of_the_source_is_a_time(orders: LandingTable) -> None:
+    """A text would be refused by the mirror, when it is too late to change it."""
+    for method in (orders.upsert, orders.delete):
+        with pytest.raises(LakemirrorError, match="__sourceTimestamp__ is string; it must be a timestamp") as raised:
+            method([{"id": 1, "__sourceTimestamp__": "2026-03-01T00:00:00Z"}])
+        assert raised.value.code == "type-unsupported" and "--types" in (raised.value.hint or "")
+    assert not list(orders.folder.glob("*.parquet"))
+    for moment in (datetime(2026, 3, 1), datetime(2026, 3, 1, tzinfo=timezone.utc), None):
+        orders.upsert([{"id": 1, "__sourceTimestamp__": moment}])
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_check_looks_at_the_time_of_the_source_as_an_apply_does(
+    orders: LandingTable, tmp_path: Path, deletes: str
+) -> None:
+    orders.declare(deletes=deletes)
+    orders.opened()
+    rows = pa.table({"id": [1], "__rowMarker__": [4], "__sourceTimestamp__": ["2026-03-01"]})
+    pq.write_table(rows, orders.folder / f"{1:020}.parquet")
+    found = [each.code for each in check(tmp_path / "shop")]
+    failed = MirroredDatabase(tmp_path / "shop", engine="local", durability="process").sync().failed
+    assert found == [each.code for each in failed.values()] == (["type-unsupported"] if deletes == "soft" else [])
+
+
+@pytest.mark.parametrize(
+    ("own", "operators", "keeps"),
+    [
+        ({}, {}, False), ({"deletes": "soft"}, {}, True), ({"history": "scd2"}, {}, True),
+        ({"history": "changes", "sequence": "at"}, {}, False), ({}, {"deletes": "soft"}, True),
+        ({}, {"history": ["changes", "scd2"]}, True), ({}, {"deletes": "sotf"}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whether_the_mirror_keeps_the_times_of_the_source(
+    tmp_path: Path, own: dict[str, Any], operators: dict[str, Any], keeps: bool
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/mirroring.json").write_text(json.dumps({"lakemirror": {"tables": {"ord*": operators}}}))
+    table = Landing(tmp_path / "shop").table("orders", keys=["id"])
+    table.declare(**own)
+    assert table.keeps_times is keeps
+    assert not Landing(tmp_path / "shop").table("ordinary").keeps_times, "without keys there is neither"

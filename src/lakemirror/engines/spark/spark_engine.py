@@ -124,7 +124,7 @@ class SparkEngine(Pipeline):
         groups = shared_out(files, max(1, work.into), lambda file: counted(file.add))
         units = [DataFiles(tuple(group)) for group in groups]
         try:
-            adds = self._written("compact", unit_kernels.write_together, shared, units, written)
+            adds = self.write_units("compact", unit_kernels.write_together, shared, units, written)
         except BaseException as error:
             drop_written(work.target.path, written)
             if isinstance(error, SparkGone):

@@ -25,7 +25,8 @@ from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.mirror.apply import make_table_folder, state_actions, transactions
 from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
-from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_open, open_versions_as
+from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_dropped, end_open, open_versions_as
+from lakemirror.mirror.history.row_options import options_kept
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
 from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
@@ -34,16 +35,22 @@ from lakemirror.mirror.planner import Base
 from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.status.status import format_time
-from lakemirror.storage import place
+from lakemirror.storage import Storage, place
 
 _MOST_NOTES = 50
 
 
-def prepare(view: View, current: Base, base_of: Callable[[HistoryTable], Base], rules: TableRules) -> bool:
+def prepare(
+    view: View, current: Base, base_of: Callable[[HistoryTable], Base], rules: TableRules, storage: Storage, target: str
+) -> bool:
     """Makes the commits that history tables need before changes are applied; False if they need none.
 
-    Tables begin; or open versions end, of a folder that was there before. `base_of` reads a history table. Errors as in
-    `begin`."""
+    Tables begin; or open versions end, of a folder that was there before: also where the new one has no versions.
+    `base_of` reads a history table. `target`: the mirrored table. Errors as in `begin`."""
+    if view.pending.files and view.is_recreated and current.snapshot is not None:
+        kept = options_kept(current.snapshot.metadata.value["configuration"]).get("history", ())
+        if any(each["mode"] == SCD2 for each in kept) and not view.files.metadata.options.has_versions:
+            end_dropped(storage, target, begins_at(view))
     for table in view.to_begin:
         begin(view, current, base_of(table), rules)
     if view.to_begin:

@@ -91,9 +91,10 @@ def end_open(view: View, base: Base, durability: str) -> bool:
     return True
 
 
-def end_dropped(storage: Storage, target: str) -> None:
-    """Ends the open versions of the mirrored table at `target`, which is about to be dropped. Its history tables begin
-    again at number 0, so that they get its rows back where the table comes back. LakemirrorError."""
+def end_dropped(storage: Storage, target: str, moment: int) -> None:
+    """Ends the open versions of the mirrored table at `target`, which is about to be dropped, or made again without
+    versions. Its history tables begin again at number 0, so that they get its rows back where the table, or the option,
+    comes back. `moment`: when, in microseconds since the epoch. LakemirrorError."""
     above, _, name = target.rpartition("/")
     labels = {f"{SCD2}:{name}", f"{SCD2}:{above.rpartition('/')[2]}.{name}"}
     for path in tables_in(storage, above):
@@ -112,7 +113,7 @@ def end_dropped(storage: Storage, target: str) -> None:
         at, before = table.position, table.manifest
         base = Base(uri, storage.uri(), snapshot)
         metadata = _with_end(snapshot, table.key_columns, uri)
-        rows = open_versions_as(base, metadata, table.key_columns, time.time_ns() // 1000)
+        rows = open_versions_as(base, metadata, table.key_columns, moment)
         manifest = Manifest(at.identity, 0, 0, "", 0, 0, table.key_columns, history=table.history)
         if before is not None:
             manifest = replace(manifest, rows=before.rows, bytes=before.bytes, notes=before.notes)
@@ -184,7 +185,7 @@ def open_versions_as(
     """
     snapshot, path = base.snapshot, base.path
     assert snapshot is not None
-    check_deletes(metadata, path)
+    check_deletes(metadata, base)
     target = replace(apply_target(target_of(path, metadata, keys)), version=snapshot.version + 1)
     tracked = json.loads(metadata["configuration"].get(TRACK_PROPERTY, "[]"))
     columns = from_delta(metadata["schemaString"])

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.publisher import change_writer
 from lakemirror.publisher.capture.capture_position import newest_footer
 from lakemirror.publisher.capture.change_folding import Folded, TableShape
@@ -26,9 +27,11 @@ class CapturedFiles:
         self.number, self.footer = newest_footer(table.place)
 
     def rows(self, folded: Folded, shape: TableShape) -> pa.RecordBatchReader:
-        """The rows of a file, with the names of the columns that each leaves unchanged."""
+        """The rows of a file, with the names of the columns that each leaves unchanged; with the time of each change
+        only where the mirror keeps it: another reader would take it for a column of the source."""
         marker, name = change_writer.MARKER_COLUMN, str(self.table.name)
-        marked = change_writer.with_given_markers(self.table.take(folded.rows, marker), marker, name)
+        rows = folded.rows if self.table.keeps_times else folded.rows.drop_columns([SOURCE_TIME])
+        marked = change_writer.with_given_markers(self.table.take(rows, marker), marker, name)
         if folded.unchanged is None:
             return marked
         return with_unchanged(marked, folded.unchanged, [column.name for column in shape.columns], shape.key, name)

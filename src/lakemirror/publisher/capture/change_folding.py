@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
 from lakemirror.publisher.capture.unkept_values import kept
@@ -63,7 +64,7 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
     if shape.key and (moved := _moved(ops, before, after, shape)):
         return fold_events(_split(events, moved), shape)
     masks: dict[str, pa.Array] = {}
-    arrays: dict[str, pa.Array] = {}
+    arrays: dict[str, pa.Array] = {SOURCE_TIME: events["moment"]}
     sent = set(_names(after))
     for column in shape.columns:
         if column.name not in sent:

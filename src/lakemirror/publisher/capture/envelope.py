@@ -28,6 +28,7 @@ SOURCE = pa.struct(
         ("lsn", pa.int64()),
         ("txId", pa.int64()),
         ("commit_lsn", pa.string()),
+        ("ts_ms", pa.int64()),
     ]
 )
 Places = Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]
@@ -51,7 +52,7 @@ class TableEvents:
     """Events of one table with one set of columns, in order.
 
     `rows` has op, before, after (structs), lsn, transaction (its number), order (the place among this table's events
-    of the transaction, from 1).
+    of the transaction, from 1), moment (when the source made the change, in milliseconds).
     """
 
     schema: str
@@ -97,6 +98,7 @@ def read_events(lines: bytes, columns: Sequence[EventColumn], places: Places = p
             "lsn": positions,
             "transaction": transactions,
             "order": _struct(parsed["transaction"]).field("data_collection_order"),
+            "moment": moments(source.field("ts_ms")),
         }
     )
     names = source.field("schema"), source.field("table")
@@ -110,6 +112,11 @@ def read_events(lines: bytes, columns: Sequence[EventColumn], places: Places = p
         of_table = pc.and_(pc.equal(names[0], schema), pc.equal(names[1], table))
         found.append(TableEvents(schema, table, tuple(columns), rows.filter(of_table)))
     return found
+
+
+def moments(milliseconds: pa.Array) -> pa.Array:
+    """Times of the source, from milliseconds since the epoch; NULL where it tells none, as 0."""
+    return pc.if_else(pc.equal(milliseconds, 0), None, milliseconds).cast(pa.timestamp("ms", "UTC"))
 
 
 def _parsed(lines: bytes, columns: Sequence[EventColumn]) -> pa.Table:

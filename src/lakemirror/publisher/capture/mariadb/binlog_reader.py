@@ -129,7 +129,7 @@ class BinlogReader:
     def _start(self, kind: int, body: bytes, begin: int) -> None:
         """A transaction, or a statement that is one, begins."""
         self._begin, self._is_open, self._is_held = begin, True, False
-        self.rows.begin()
+        self.rows.begin(self._seconds * 1000)
         self._touched.clear()
         if kind == MARIA_GTID:
             sequence, domain, flags = struct.unpack_from("<QIB", body)

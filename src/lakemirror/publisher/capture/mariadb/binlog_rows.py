@@ -32,10 +32,12 @@ class CollectedRows:
         self._parts: list[_Part] = []
         self._newest: dict[Table, _Part] = {}
         self._orders: dict[Table, int] = defaultdict(int)
+        self._milliseconds = 0
         self.nbytes = 0
 
-    def begin(self) -> None:
-        """A transaction begins: the places of events in it are counted from 0."""
+    def begin(self, milliseconds: int) -> None:
+        """A transaction of this time (Unix ms) begins: the places of events in it are counted from 0."""
+        self._milliseconds = milliseconds
         self._orders.clear()
 
     def add(self, table: MappedTable, op: str, transaction: str, position: int, body: bytes) -> None:
@@ -59,7 +61,7 @@ class CollectedRows:
         self, part: _Part, op: str, before: Values | None, after: Values | None, transaction: str, position: int
     ) -> None:
         self._orders[part.table] += 1
-        part.rows.append((op, before, after, position, transaction, self._orders[part.table]))
+        part.rows.append((op, before, after, position, transaction, self._orders[part.table], self._milliseconds))
 
     def _part(self, table: Table, columns: tuple[EventColumn, ...], key: tuple[int, ...]) -> _Part:
         part = self._newest.get(table)
@@ -81,10 +83,10 @@ class _Part:
     def __init__(self, table: Table, columns: tuple[EventColumn, ...], key: tuple[int, ...]) -> None:
         self.table, self.columns = table, columns
         self.key = key or tuple(range(len(columns)))
-        self.rows: list[tuple[str, Values | None, Values | None, int, str, int]] = []
+        self.rows: list[tuple[str, Values | None, Values | None, int, str, int, int]] = []
 
     def events(self) -> TableEvents:
-        ops, before, after, positions, transactions, orders = zip(*self.rows, strict=True)
+        ops, before, after, positions, transactions, orders, milliseconds = zip(*self.rows, strict=True)
         rows = pa.table(
             {
                 "op": pa.array(ops, pa.string()),
@@ -93,6 +95,7 @@ class _Part:
                 "lsn": pa.array(positions, pa.int64()),
                 "transaction": pa.array(transactions, pa.string()),
                 "order": pa.array(orders, pa.int64()),
+                "moment": envelope.moments(pa.array(milliseconds, pa.int64())),
             }
         )
         return TableEvents(*self.table, self.columns, rows)
