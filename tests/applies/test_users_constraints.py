@@ -94,6 +94,7 @@ def test_a_check_without_spark_says_what_is_needed(tmp_path: Path) -> None:
     put(tmp_path, "t", 2, {"id": [-2]})
     error = sync(tmp_path).failed["t"]
     assert error.code == "spark-needed" and "positive" in error.message and "engine" in error.hint
+    assert error.message.startswith("Tables/t: ")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,7 @@ def test_a_table_that_may_only_grow_stops_only_what_takes_rows_away(tmp_path: Pa
     put(tmp_path, "t", 5, {"id": [3], "v": ["d"], MARKER: pa.array([1], pa.int32())})
     error = sync(tmp_path).failed["t"]
     assert error.code == "table-append-only" and "delta.appendOnly" in error.message and "UNSET" in error.hint
+    assert error.message.startswith("Tables/t: ")
     assert read_snapshot(tmp_path / "Tables/t").version == version  # type: ignore[union-attr]
     assert data_files(tmp_path / "Tables/t") == 2, "nothing is left behind"
     (folder(tmp_path, "t") / f"{5:020}.parquet").unlink()

@@ -85,15 +85,6 @@ def test_a_number_of_another_run_is_never_taken_for_a_repetition(tmp_path: Path,
         assert publish_batch(table, "q", batch + 1, prepared(table, 6), now) == 2
 
 
-def test_a_plan_is_found_under_its_former_name(tmp_path: Path) -> None:
-    table = Landing(tmp_path).table("t", ["id"])
-    publish_batch(table, "id", 3, prepared(table, 0))
-    assert publish_batch(table, "checkpoint", 3, prepared(table, 0), Run("id"), "id") == 0
-    assert publish_batch(table, "checkpoint", 4, prepared(table, 1), Run("id"), "id") == 2
-    with pytest.raises(LakemirrorError):
-        publish_batch(table, "checkpoint", 0, prepared(table, 1), Run("other"), "other")
-
-
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("other", [False, True])

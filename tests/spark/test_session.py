@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,6 @@ from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session import session as lakemirror_spark
 from lakemirror.spark_session.archive_path import archive_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -156,21 +152,6 @@ except SetupError as error:
     assert message.startswith("spark-failed: Spark did not start with the Java in ")
     assert "heap" in message
     assert "driver_memory" in hint
-
-
-def test_an_active_session_is_used_and_not_changed(spark: SparkSession) -> None:
-    other = Settings(spark=(("spark.sql.session.timeZone", "CET"), ("spark.sql.shuffle.partitions", "77")))
-    again = lakemirror_spark.start(other)
-    assert again.sparkContext is spark.sparkContext
-    assert again.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert again.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-def test_the_fixture_s_session_writes_delta(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
-    spark.range(5).write.format("delta").save(path)
-    assert spark.read.format("delta").load(path).count() == 5
-    assert spark.sparkContext.defaultParallelism == 2
 
 
 @pytest.mark.full

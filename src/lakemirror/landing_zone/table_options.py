@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lakemirror.landing_zone.forgiving_json import JsonObject, Members, is_text, shown
+from lakemirror.landing_zone.forgiving_json import JsonObject, Members, invalid, is_text, shown
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, NEVER_COLUMNS
 
 HARD, SOFT, IGNORE = "hard", "soft", "ignore"
@@ -107,6 +107,29 @@ def as_declared(options: TableOptions) -> dict[str, Any]:
     if options.freshness:
         found["freshness"] = f"{options.freshness:g}s"
     return found
+
+
+def named_targets(options: TableOptions, mirrored: str, file: str) -> list[tuple[HistoryOptions, str]]:
+    """The tables beside the mirrored one, each with its name. `mirrored`: that of the mirrored table, without its
+    schema; `file`: where the options are from. TableError `metadata-invalid` for a name that a table cannot have."""
+    found: dict[str, tuple[HistoryOptions, str]] = {}
+    for each in options.targets:
+        table = each.table(mirrored)
+        wrong = _wrong_name(table, mirrored) if each.name else ""
+        if table.lower() in found:
+            wrong = "is the name of two tables"
+        if wrong:
+            raise invalid(file, f"lakemirror.history.name: {table!r} {wrong}")
+        found[table.lower()] = (each, table)
+    return list(found.values())
+
+
+def _wrong_name(table: str, mirrored: str) -> str:
+    if table.lower() == mirrored.lower():
+        return "is the name of the mirrored table"
+    if any(each in table for each in "/\\.\0"):
+        return "is outside of its schema"
+    return "begins with _, as internal folders do" if table.startswith("_") else ""
 
 
 def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> TableOptions:

@@ -57,9 +57,8 @@ Rewrite = Callable[[RewriteWork], Sequence[Action]]
 Choose = Callable[[Collection[Action]], list[Action]]
 """Which files of a table are written again."""
 
-Choices = tuple[Choose, Choose, Choose]
-"""Which of those with rows that every apply looks up are written again, which of the others, and which with remembered
-changes that are no deletes."""
+Choices = tuple[Choose, Choose]
+"""Which of the files with rows that every apply looks up are written again, and which of all others."""
 
 Known = Callable[[], Log | None]
 """Gives the log of the table, or its end, as the process knows it; None if it must be listed."""
@@ -73,7 +72,7 @@ def is_due(before: int, version: int) -> bool:
 
 
 def is_tier_due(before: int, version: int) -> bool:
-    """True if files with rows that every apply looks up are looked at (`merge_history`)."""
+    """True if the files of a history table are looked at (`merge_history`)."""
     return version // _OFTEN != before // _OFTEN
 
 
@@ -96,22 +95,26 @@ def merge_small_files(
 
     Never raises: a table can be read and changed without compaction.
     """
-    return _merge_now(table, (policy.in_turn,) * 3, durability, rewrite, known)
+    return _merge_now(table, (policy.in_turn,) * 2, durability, rewrite, known)
 
 
 def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None) -> int:
     """The same if a few small files make Spark slower, or applies that read old rows (`policy.in_between`)."""
     sooner = partial(policy.in_between, rows_are_read=True)
-    return _merge_now(table, (sooner, policy.in_between, policy.in_between), durability, rewrite, known)
+    return _merge_now(table, (sooner, policy.in_between), durability, rewrite, known)
 
 
 def merge_history(
-    table: str, *, is_due: bool, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None
-) -> int:
-    """The same for a history table. If it `is_due`, small files; else, or if there are few, those with rows that every
-    apply looks up (`policy.in_tiers`)."""
-    others, remembered = (policy.in_turn, policy.in_short_turn) if is_due else (_nothing, _nothing)
-    return _merge_now(table, (policy.in_tiers, others, remembered), durability, rewrite, known)
+    table: str, before: int, version: int, *, durability: str = POWER, rewrite: Rewrite = compact,
+    known: Known = lambda: None,
+) -> int:  # fmt: skip
+    """The same for a history table after these commits of the mirrored one: files with rows that every apply looks up
+    (`policy.in_tiers`), or, two commits later, others (`policy.in_short_turn`)."""
+    due = is_tier_due(before, version), is_tier_due(before + 2, version + 2)
+    if not any(due):
+        return 0
+    choose = policy.in_tiers if due[0] else _nothing, policy.in_short_turn if due[1] else _nothing
+    return _merge_now(table, choose, durability, rewrite, known)
 
 
 def merge_when_idle(
@@ -129,7 +132,7 @@ def merge_when_idle(
     without, and is cancelled when an apply comes.
     """
     choose = partial(policy.when_idle, all_vectors=all_vectors)
-    return _merge(table, (choose,) * 3, durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
+    return _merge(table, (choose,) * 2, durability=durability, rewrite=rewrite, when_idle=True, hold=hold)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
@@ -193,15 +196,14 @@ def _chosen(choose: Choices, snapshot: Snapshot, adds: Collection[Action]) -> li
     """The files to rewrite. Open versions stay in files of their own, and remembered deletes: an apply reads these."""
     apart = {SCD2: may_have_open, LATE: may_have_deletes}
     configuration = snapshot.metadata.configuration
-    mode = configuration.get(HISTORY_PROPERTY, "").partition(":")[0]
-    is_apart = apart.get(mode)
+    is_apart = apart.get(configuration.get(HISTORY_PROPERTY, "").partition(":")[0])
     if is_apart is None:
         return choose[0 if _reads_old_rows(configuration) else 1](adds)
     target = target_of(str(snapshot.table), snapshot.metadata.value)
     groups: tuple[list[Action], list[Action]] = ([], [])
     for add in adds:
         groups[is_apart(add, target)].append(add)
-    return choose[2 if mode == LATE else 1](groups[False]) or choose[0](groups[True])
+    return choose[1](groups[False]) or choose[0](groups[True])
 
 
 def _reads_old_rows(configuration: Mapping[str, str]) -> bool:

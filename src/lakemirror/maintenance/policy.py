@@ -36,7 +36,9 @@ MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
 _MOST_ROWS_IN_TURN = 1 << 20  # that are rewritten while changes come, whatever few bytes they take: half a second
-_FEW_ROWS = 1 << 17  # that a small apply waits for: a sixth of a second
+_FEW_ROWS, _FEW_BYTES = 1 << 16, 3 << 20  # that a small apply waits for: a tenth of a second
+_WORTH = 8  # small files in so little
+_MANY = 256  # small files that a history table may have while changes come
 _HALF = 1 / 2  # of its rows deleted
 _MANY_DELETED = 64 << 10  # rows of one file: fewer cost a look-up nothing
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
@@ -57,17 +59,22 @@ def most_small_files(size: int, *, rows_are_read: bool = False) -> int:
     return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // _OPEN_COST))
 
 
-def in_turn(adds: Collection[Action], most_rows: int = _MOST_ROWS_IN_TURN) -> list[Action]:
+def in_turn(adds: Collection[Action]) -> list[Action]:
     """The next piece to rewrite while changes arrive: small files if there are many, files with many deleted rows."""
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
-    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows)
+    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], _MOST_ROWS_IN_TURN)
 
 
 def in_short_turn(adds: Collection[Action]) -> list[Action]:
-    """The same of files that few applies look up: larger ones wait until the table is idle."""
-    return in_turn(adds, _FEW_ROWS)
+    """The same of files that few applies look up: some of the smallest, as much as a small apply can wait for. Larger
+    ones wait until the table is idle, or has too many small files."""
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
+    if len(small) >= _MANY:
+        return in_turn(adds)
+    found = _piece(small, _FEW_ROWS, most_bytes=_FEW_BYTES)
+    return found if len(found) >= _WORTH else []
 
 
 def in_between(adds: Collection[Action], *, rows_are_read: bool = False) -> list[Action]:
@@ -220,7 +227,7 @@ def _half_deleted(adds: Iterable[Action]) -> list[Action]:
 
 def _lasting(adds: Iterable[Action]) -> list[Action]:
     """As many of these as are rewritten while changes come, by their living rows; each is taken once."""
-    return _piece(list({id(add): add for add in adds}.values()), _MOST_ROWS_IN_TURN, (_living, living_bytes))
+    return _piece(list({id(add): add for add in adds}.values()), _MOST_ROWS_IN_TURN, weights=(_living, living_bytes))
 
 
 def _tier(adds: Iterable[Action]) -> list[Action]:
@@ -255,14 +262,15 @@ def _smallest(adds: Iterable[Action]) -> list[Action]:
 
 
 def _piece(
-    adds: Sequence[Action], most_rows: float = inf, weights: tuple[Weight, Weight] = (_rows, _bytes)
-) -> list[Action]:
+    adds: Sequence[Action], most_rows: float = inf, most_bytes: int = 0,
+    weights: tuple[Weight, Weight] = (_rows, _bytes),
+) -> list[Action]:  # fmt: skip
     """The smallest, as many as are rewritten in one commit; none where that would change nothing. `weights`: how the
-    rows and the bytes of a file count."""
+    rows and the bytes of a file count; `most_bytes` 0: MOST_IN_PIECE."""
     found, size, rows = [], 0, 0
     for add in sorted(adds, key=weights[1]):
         size, rows = size + weights[1](add), rows + weights[0](add)
-        if size > MOST_IN_PIECE or rows > most_rows:
+        if size > (most_bytes or MOST_IN_PIECE) or rows > most_rows:
             break
         found.append(add)
     return found if changes_something(found) else []

@@ -151,7 +151,7 @@ def _written(plan: ApplyPlan, result: RowResult) -> Written:
     candidates = {add["path"]: add for add in plan.row_work.candidates}
     deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}
     if deleted or result.rewritten:
-        check_deletes(plan.metadata, path)
+        check_deletes(plan.metadata, plan.base)
     counted = {name: _with_count(candidates[name], target) for name in deleted}
     actions += delete_rows(path, counted, deleted, plan.version)
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]

@@ -112,7 +112,8 @@ def purge_deleted(storage: Storage, table: str, default_schema: str = "", patter
 
     folder = folder_named(storage, table)
     stays_soft = read_metadata(storage, folder, patterns).options.deletes == SOFT
-    done = purge.purge_deleted(storage.uri(folder.name.target(default_schema)), stays_soft=stays_soft)
+    target = folder.name.target(default_schema)
+    done = purge.purge_deleted(storage.uri(target), target, stays_soft=stays_soft)
     if done is None:
         return Outcome(f"{folder.name} has no soft deletes", changed=False)
     text = f"{folder.name}: {done.rows} deleted rows are removed; {done.files} data files were written again"

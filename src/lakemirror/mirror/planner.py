@@ -151,7 +151,7 @@ def plan(
         configuration = configuration_with(configuration, options, kept, base.shown, view.position)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
-    growth = growth_of(growth, configuration, columns, base.path)
+    growth = growth_of(growth, configuration, columns, base)
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
@@ -168,19 +168,19 @@ def plan(
     if options is not NO_OPTIONS and options.has_versions:
         batch = replace(batch, append_only=False)
     metadata = metadata_after(before, columns, batch, view, configuration)
-    check_writable(metadata, snapshot, base.path)
+    check_writable(metadata, base)
     if view.is_recreated:
-        check_deletes(metadata, base.shown)
+        check_deletes(metadata, base)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
-    work = row_work(view, batch, target, uri, snapshot if exists else None)
+    work = row_work(view, batch, target, uri, base if exists else None)
     if work is not None and own is not None:
-        work = own.ordered(work)
+        work = own.ordered(work, base.shown)
     if work is not None and work.partial and rules.null_if_missing:
         work = replace(work, null_if_missing=True)
     may_add = work is not None and work.ordering is None and "rows" not in tried
     added = _added(batch, target, uri, rules.trust_footers) if may_add else ()
-    choice = choice_of(rules.preference, work) if work and not added else _NO_ROWS
+    choice = choice_of(rules.preference, work, base) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
 
 
@@ -230,18 +230,18 @@ def with_detection(metadata: Mapping[str, Any], detection: Detection) -> dict[st
     return {**metadata, "configuration": configuration}
 
 
-def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, path: str) -> None:
+def check_writable(metadata: Mapping[str, Any], base: Base) -> None:
     """TableError `table-feature-unsupported` for a table that is not written here. `metadata`: after the batch."""
-    reason = unsupported_reason(metadata, snapshot.protocol if snapshot else None)
+    reason = unsupported_reason(metadata, base.snapshot.protocol if base.snapshot else None)
     if reason is not None:
-        raise TableError(reason.code, f"{path}: {reason.reason}", table=path)
+        raise TableError(reason.code, f"{base.shown}: {reason.reason}", table=base.shown)
 
 
-def check_deletes(metadata: Mapping[str, Any], path: str) -> None:
+def check_deletes(metadata: Mapping[str, Any], base: Base) -> None:
     """TableError `table-append-only` for a table that forbids that its rows are deleted."""
     reason = append_only_property(metadata)
     if reason is not None:
-        raise TableError(reason.code, f"{path}: {reason.reason}", table=path)
+        raise TableError(reason.code, f"{base.shown}: {reason.reason}", table=base.shown)
 
 
 def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int) -> Iterator[ChangeUnit]:
@@ -271,7 +271,7 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
 
 
 def growth_of(
-    rules: ColumnRules, configuration: Mapping[str, str], columns: Sequence[Column], path: str
+    rules: ColumnRules, configuration: Mapping[str, str], columns: Sequence[Column], base: Base
 ) -> ColumnRules:
     """How columns may grow, with the names that new columns of this table cannot have.
 
@@ -281,10 +281,11 @@ def growth_of(
     reserved = rules.reserved | (FEED_COLUMNS if configuration.get(FEED) == "true" else frozenset())
     for column in columns:
         if column.name.lower() in reserved:
+            what = f"the change data feed is on, and has a column {column.name!r} of its own, as the table has"
             raise TableError(
                 "column-name-invalid",
-                f"{path}: the change data feed is on, and has a column {column.name!r} of its own, as the table has",
-                table=path,
+                f"{base.shown}: {what}",
+                table=base.shown,
                 column=column.name,
                 hint="Switch the change data feed off, or publish the table again without that column.",
             )
@@ -322,10 +323,8 @@ def _partition_columns(batch: Batch) -> list[str]:
     return chosen if len(chosen) < len(batch.columns) else []
 
 
-def row_work(
-    view: View, batch: Batch, target: Target, uri: Callable[[str], str], snapshot: Snapshot | None
-) -> RowWork | None:
-    """What an engine does; None where the batch has no rows. `snapshot`: of a table whose rows stay."""
+def row_work(view: View, batch: Batch, target: Target, uri: Callable[[str], str], base: Base | None) -> RowWork | None:
+    """What an engine does; None where the batch has no rows. `base`: a table whose rows stay."""
     if not batch.rows:
         return None
     most = [maxsize if batch.append_only and item.file.entry.size <= _WHOLE else ROWS_A_UNIT for item in batch.files]
@@ -334,14 +333,14 @@ def row_work(
     options = view.files.metadata.options
     replaces = options is not NO_OPTIONS and options.has_versions
     work = RowWork(target, units, batch.append_only, default, partial=batch.partial, inserts_replace=replaces)
-    if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
+    if base is None or base.snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return work
     if target.unwritten:
-        _check_kept(target)
-    return replace(work, candidates=tuple(snapshot.files.values()))
+        _check_kept(target, base)
+    return replace(work, candidates=tuple(base.snapshot.files.values()))
 
 
-def _check_kept(target: Target) -> None:
+def _check_kept(target: Target, base: Base) -> None:
     """TableError `table-feature-unsupported` where an apply that deletes rows would lose values of another writer's
     column: its rows, or their old content, must be written again, and lakemirror cannot write them."""
     column = unkept_column(target)
@@ -351,8 +350,8 @@ def _check_kept(target: Target) -> None:
     what = f"column {column.name!r} has the type {column.type[:80]}, which lakemirror cannot write again"
     raise TableError(
         "table-feature-unsupported",
-        f"{target.path}: {what}, and {why}",
-        table=target.path,
+        f"{base.shown}: {what}, and {why}",
+        table=base.shown,
         column=column.name,
         hint="Drop the column, or switch deletion vectors on and the change data feed off.",
     )
@@ -382,11 +381,11 @@ def _added(batch: Batch, target: Target, uri: Callable[[str], str], trust_footer
     return added if all(reason is None for reason in reasons) else ()
 
 
-def choice_of(preference: Preference, work: RowWork) -> Choice:
+def choice_of(preference: Preference, work: RowWork, base: Base) -> Choice:
     """The engine for the rows. LakemirrorError `spark-needed` where the settings forbid the only one that can do it."""
     constraints = work.target.constraints
     needs = f"the table has the constraint {constraints[0][0]}" if constraints else ""
     choice = choose(preference, sum(unit.bytes for unit in work.changes), needs_spark=needs)
     if needs and choice.engine == LOCAL:
-        raise LakemirrorError("spark-needed", f"{work.target.path}: {needs}, which only Spark can check")
+        raise LakemirrorError("spark-needed", f"{base.shown}: {needs}, which only Spark can check")
     return choice

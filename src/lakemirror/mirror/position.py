@@ -53,9 +53,12 @@ _SEGMENT_NAME = re.compile("[0-9a-f]{32}")
 BEYOND = "late-beyond-memory"
 """The code of the warning that a table of versions got late changes that are older than what is remembered."""
 
+AGAIN = "column-added-again"
+"""The code of the warning that an apply adds a column again, which another writer renamed or dropped."""
+
 _NOTED = (
     "column-mapping",
-    "column-added-again",
+    AGAIN,
     "separator-doubtful",
     "text-looks-typed",
     "partial-row-missing",

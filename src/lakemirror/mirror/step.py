@@ -44,7 +44,7 @@ from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
-from lakemirror.mirror.table_log import LogCache, applied_after
+from lakemirror.mirror.table_log import LogCache, applied_after, metadata_at
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Entry, Storage
@@ -218,17 +218,17 @@ class Replicator:
         snapshot = read_snapshot(self._path, view.table.version, view.log)
         reshaped_from = None
         if view.table.reshaped_after >= 0 and not view.is_recreated:
-            with suppress(LakemirrorError):  # the log may not reach back so far
-                before = read_snapshot(self._path, view.table.reshaped_after, view.log)
-                reshaped_from = before.metadata.value if before is not None else None
+            reshaped_from = metadata_at(self._path, view.table.reshaped_after, view.log)
         return Base(self._path, database, snapshot, reshaped_from)
 
     def _history_base(self, table: HistoryTable) -> Base:
         """A history table at the version of the view."""
-        path, snapshot = self._storage.uri(table.target), None
+        path, snapshot, reshaped_from = self._storage.uri(table.target), None, None
         if table.table is not None:
             snapshot = read_snapshot(path, table.table.version, table.log)
-        return Base(path, self._storage.uri(), snapshot, history=table)
+            if table.table.reshaped_after >= 0:
+                reshaped_from = metadata_at(path, table.table.reshaped_after, table.log)
+        return Base(path, self._storage.uri(), snapshot, reshaped_from, history=table)
 
     def _until_cut(self, view: View) -> Sequence[ChangeFile]:
         """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
@@ -386,8 +386,7 @@ class Replicator:
             remove_leftovers(path, log.read())
         if is_due:
             forget_old(path, durability=durability)
-        if is_due or compaction.is_tier_due(before, version):
-            compaction.merge_history(path, is_due=is_due, durability=durability, known=log.read)
+        compaction.merge_history(path, before, version, durability=durability, known=log.read)
 
 
 def _oldest_kept(storage: Storage, settings: Settings, table: TableName) -> int | None:

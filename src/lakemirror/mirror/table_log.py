@@ -12,6 +12,7 @@ import json
 import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,6 +97,14 @@ class TableLog:
     missing: Mapping[str, str] = field(default_factory=dict)
     reshaped_after: int = -1
     history: str = ""
+
+
+def metadata_at(table: str, version: int, listed: Log | None) -> Mapping[str, Any] | None:
+    """A table's `metaData` action at a version; None where the log does not reach back so far."""
+    with suppress(LakemirrorError):
+        before = read_snapshot(table, version, listed)
+        return before.metadata.value if before is not None else None
+    return None
 
 
 def is_for_late_changes(table: str) -> bool:

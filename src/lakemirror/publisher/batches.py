@@ -59,21 +59,17 @@ class _Plan:
     word: str = ""
 
 
-def publish_batch(
-    table: TableWriter, query: str, batch: int, files: Sequence[Prepared], run: Run | None = None, former: str = ""
-) -> int:
+def publish_batch(table: TableWriter, query: str, batch: int, files: Sequence[Prepared], run: Run | None = None) -> int:
     """Publishes the files of one batch in their order, and returns how many; 0 where the batch was published before.
 
     `query` identifies whoever numbers the batches; its numbers only grow within a `run`. Called again with the same
-    batch after a crash, it publishes what is missing. Files that are not needed are deleted. `former`: the name under
-    which an earlier version kept the query's plan. `stream-restarted` for a batch of a new run that nobody announced.
+    batch after a crash, it publishes what is missing. Files that are not needed are deleted.
+    `stream-restarted` for a batch of a new run that nobody announced.
     """
     numbers, _ = table.opened()
     run = run or Run()
     with numbers.locked():
         last = _read(table.place, query)
-        if last is None and former and (kept := _read(table.place, former)) is not None:
-            last = replace(kept, query=query)
         published = 0
         if last is not None and not last.done:
             published = _finish(table, numbers, last)

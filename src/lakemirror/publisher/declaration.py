@@ -9,7 +9,7 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import parse_metadata
-from lakemirror.landing_zone.table_options import NO_OPTIONS, OPTION_NAMES, TableOptions
+from lakemirror.landing_zone.table_options import NO_OPTIONS, OPTION_NAMES, TableOptions, named_targets
 from lakemirror.landing_zone.zone import METADATA
 from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 
@@ -88,6 +88,7 @@ def _declaration(data: bytes | None, name: str) -> Declaration:
     if data is None:
         return Declaration()
     metadata = parse_metadata(data, f"{name}/{METADATA}")
+    named_targets(metadata.options, name, metadata.file)
     for declared, what in ((metadata.delimited is not None, "delimited text"), (metadata.partitioned, "partitions")):
         if declared:
             raise LakemirrorError(

@@ -10,12 +10,9 @@ Import this module only where PySpark 4.0 or newer is installed. `spark_batches.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +34,7 @@ from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.local_folder import LocalFolder, remove_empty
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.snapshot_state import fingerprint
 from lakemirror.publisher.sources.spark_values import unsupported, year_months
 from lakemirror.publisher.spark_batches import Target, stream_id
 from lakemirror.publisher.table_writer import Prepared
@@ -50,7 +48,6 @@ except ImportError as missing:  # PySpark 3.5
 
 FILE, ROW = "__file__", "__row__"
 _ROWS = 10_000
-_END = 4096  # bytes
 
 
 def register(spark: SparkSession) -> None:
@@ -150,10 +147,9 @@ class _StreamWriter(_Files, getattr(ds, "DataSourceStreamArrowWriter", ds.DataSo
         self._word = word
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        former = _query_id(self._query)
         stream = next((each.stream for each in messages if each is not None and each.stream), "")
-        run = Run(stream or (former if former != self._query else ""), self._word)
-        publish_batch(self.target.open(), self._query, batchId, self._prepared(messages), run, former)
+        run = Run(stream or _id_in(self._query), self._word)
+        publish_batch(self.target.open(), self._query, batchId, self._prepared(messages), run)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         abandon(self.target.open(), self._query, self._prepared(messages))
@@ -196,17 +192,6 @@ class _Changes:
         kept = numbers.present()
         gap = next((place for place in range(1, len(kept)) if kept[place] != kept[place - 1] + 1), len(kept))
         return kept[:gap]
-
-    def end(self, numbers: Numbers, number: int) -> str:
-        """What tells a file from another one with its number: of a Parquet file the footer. Empty if it is gone."""
-        name = numbers.find(number)
-        if name is None:
-            return ""
-        with suppress(FileNotFoundError), numbers.folder.open(name) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _END))
-            return hashlib.sha256(file.read()).hexdigest()[:16]
-        return ""
 
     def columns(self, numbers: Numbers, number: int) -> pa.Schema:
         return next((batch.schema for batch in self._reader(numbers, number)), pa.schema([]))
@@ -294,7 +279,7 @@ class _StreamReader(ds.DataSourceStreamReader):
         if latest == before["number"] and before["end"] and numbers.find(latest) is None:
             self._check(numbers, before)
         if latest != before["number"] or not self._last:
-            self._last = {"number": latest, "end": self._changes.end(numbers, latest)}
+            self._last = {"number": latest, "end": fingerprint(numbers.folder, numbers.find(latest))}
         return self._last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[_File]:
@@ -309,7 +294,7 @@ class _StreamReader(ds.DataSourceStreamReader):
         """`file-unreadable` where the files up to `read` are not those of this folder, or it has no more so many."""
         number, end = read["number"], read.get("end", "")
         there = max(numbers.present(), default=number) if latest is None else latest
-        now = self._changes.end(numbers, number) if end else ""
+        now = fingerprint(numbers.folder, numbers.find(number)) if end else ""
         if there < number or (now and now != end):
             raise LakemirrorError(
                 "file-unreadable",
@@ -327,16 +312,12 @@ def _spelled(checkpoint: str) -> str:
     return str(Path(unquote(parts.path) if parts.scheme else checkpoint).absolute())
 
 
-def _query_id(checkpoint: str) -> str:
-    """The id that Spark keeps in a query's checkpoint; the given name where that cannot be read."""
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
-        return checkpoint
+def _id_in(checkpoint: str) -> str:
+    """The id that Spark keeps in a local checkpoint; empty where it cannot be read."""
     try:
-        kept = (Path(unquote(parts.path)) / "metadata").read_text("utf-8")
-        return str(json.loads(kept)["id"])
+        return str(json.loads((Path(checkpoint) / "metadata").read_text("utf-8"))["id"])
     except (OSError, ValueError, KeyError):
-        return checkpoint
+        return ""
 
 
 def _record_batches(iterator: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:

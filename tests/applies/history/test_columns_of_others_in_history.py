@@ -120,6 +120,20 @@ def test_a_column_that_no_change_can_be_applied_without(tmp_path: Path, table: s
     assert not wrong(tmp_path)
 
 
+@pytest.mark.parametrize("change", [dropped("w"), renamed("w", "other")], ids=["dropped", "renamed"])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_column_that_is_added_again_is_a_warning_of_its_table(tmp_path: Path, table: str, change: Any) -> None:
+    begun(tmp_path, ALL)
+    altered(tmp_path / "Tables" / table, change)
+    put_at(tmp_path, "t", 3, marked([4], id=[1], v=["B"], w=["x"], n=[3]))
+    put_at(tmp_path, "t", 4, marked([4], id=[1], v=["C"], w=["x"], n=[4]))
+    assert sync(tmp_path, batch_files=1) is None
+    (status,) = MirroredDatabase(tmp_path).status().tables
+    (warned,) = [each for each in status.warnings if each.code == "column-added-again"]
+    assert warned.message.startswith(f"Tables/{table}: " if table != "t" else "another writer")
+    assert "'w'" in warned.message
+
+
 @pytest.mark.parametrize("table", ["t", "t__history"])
 def test_the_ways_out(tmp_path: Path, table: str) -> None:
     begun(tmp_path, ALL)

@@ -60,6 +60,7 @@ def test_a_transaction_of_mysql_8(collation: bytes, has_places: bool) -> None:
     assert [(each.transaction, each.position) for each in ended] == [("", (3 << 32) + 256), (name, (3 << 32) + 571)]
     assert written.rows["after"].to_pylist() == [{"id2": "-2", "col": "tulpén", "id1": str(2**40)}]
     assert written.rows["transaction"].to_pylist() == [name] and not exchanged
+    assert written.rows["moment"].cast(pa.int64()).to_pylist() == [ended[1].milliseconds] != [0]
 
 
 def test_the_key_is_in_the_table_map() -> None:

@@ -69,6 +69,20 @@ def test_changes_become_rows(tmp_path: Path, topics: Topics, prefix: str) -> Non
     assert len(list((tmp_path / "Files/LandingZone/public.schema/orders").rglob("*.parquet"))) == files + 1
 
 
+def test_versions_have_the_times_of_the_source(tmp_path: Path, topics: Topics, prefix: str) -> None:
+    (tmp_path / "Files/LandingZone").mkdir(parents=True)
+    (tmp_path / "mirroring.json").write_text('{"lakemirror": {"tables": {"public.*": {"history": "scd2"}}}}')
+    for number in (1, 2):
+        value = json.loads(message("c", {"id": 1, "v": f"v{number}", "n": 1}, None, COLUMNS))
+        value["payload"]["source"]["ts_ms"] = 1000 * number
+        key = {"schema": {"type": "struct", "fields": [{**COLUMNS["id"], "field": "id"}]}, "payload": {"id": 1}}
+        topics.put(f"{prefix}.public.orders", json.dumps(key).encode(), json.dumps(value).encode())
+    assert not follow(tmp_path, topics, prefix).stopped
+    found = rows(tmp_path, "public.orders__history", ["v", "__START_AT", "__END_AT"])
+    begun = [dt.datetime(1970, 1, 1, 0, 0, second, tzinfo=dt.timezone.utc) for second in (1, 2)]
+    assert found == {("v1", *begun): 1, ("v2", begun[1], None): 1}
+
+
 def test_the_command(tmp_path: Path, topics: Topics, prefix: str) -> None:
     topics.send(f"{prefix}.s.t", "c", {"id": 1, "v": "a", "n": 1})
     address = f"kafka://{topics.servers}/{prefix}.*"

@@ -46,11 +46,32 @@ def test_in_turn_small_files_where_they_are_many_and_worn_ones() -> None:
     assert in_turn([add(1, rows=3_000_000)] * 40) == [], "one of them alone would become the same file"
 
 
-def test_in_a_short_turn_no_more_rows_are_merged_than_a_small_apply_can_wait_for() -> None:
-    files = [*([add(1, rows=1_000)] * 32), *([add(4, rows=180_000)] * 32)]
-    assert in_short_turn(files) == files[:32]
-    assert in_short_turn([add(4, rows=180_000)] * 40) == [], "until the table is idle"
-    assert sum(record_count(each) or 0 for each in in_short_turn([add(1, rows=10_000)] * 40)) == 130_000
+def test_in_a_short_turn_no_more_is_merged_than_a_small_apply_can_wait_for() -> None:
+    files = [*([add(0.1, rows=1_000)] * 24), *([add(4, rows=180_000)] * 32)]
+    assert in_short_turn(files) == files[:24]
+    assert in_short_turn(files[:7]) == in_short_turn(files[24:]) == []
+    assert sum(record_count(each) or 0 for each in in_short_turn([add(0.1, rows=8_000)] * 40)) == 64_000
+    assert sizes(in_short_turn([add(0.25)] * 40)) == [0.25] * 12, "3 MiB, however few rows they have"
+
+
+@pytest.mark.parametrize(("size", "rows"), [(0.03, 1_000), (0.3, 500), (1.0, 5_000), (0.001, 10)])
+def test_a_table_that_is_never_idle_has_no_more_small_files_than_a_bound(size: float, rows: int) -> None:
+    """Each fourth pass looks; what it takes becomes one file."""
+    files, heavy, most = list[dict[str, Any]](), 0, 0
+    for _ in range(3_000):
+        files += [add(size, rows=rows) for _ in range(4)]
+        chosen = {id(each): each for each in in_short_turn(files)}
+        if chosen:
+            its = sum(each["size"] for each in chosen.values()) / MIB, sum(map(rows_of, chosen.values()))
+            heavy += its[1] > 1 << 16 or its[0] > 3
+            files = [*(each for each in files if id(each) not in chosen), add(its[0], rows=its[1])]
+        most = max(most, sum(each["size"] <= 8 * MIB for each in files))
+    assert most <= 256 + 4
+    assert heavy <= 12_000 * max(size / 8, rows / 500_000), "so often as such files are full"
+
+
+def rows_of(each: dict[str, Any]) -> int:
+    return record_count(each) or 0
 
 
 def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task() -> None:

@@ -20,7 +20,7 @@ from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile
-from lakemirror.mirror.planner import check_deletes, check_writable, configuration_after, metadata_after
+from lakemirror.mirror.planner import Base, check_deletes, check_writable, configuration_after, metadata_after
 from lakemirror.mirror.position import Detection
 
 
@@ -117,9 +117,9 @@ def test_what_stops_an_apply(configuration: dict[str, str], append_only: bool, c
     snapshot: Snapshot = as_snapshot(value)
     found = ""
     try:
-        check_writable(value, snapshot, "Tables/t")
+        check_writable(value, Base("Tables/t", "", snapshot))
         if not append_only:
-            check_deletes(value, "Tables/t")
+            check_deletes(value, Base("Tables/t", "", snapshot))
     except TableError as error:
         found = error.code
         assert error.hint and "Tables/t" in error.message

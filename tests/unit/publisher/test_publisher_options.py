@@ -89,6 +89,9 @@ def test_a_table_that_starts_again_keeps_its_options_once(tmp_path: Path, again:
         ({"late_days": 3}, "late_days"),
         ({"history": "scd3"}, "mode"),
         ({"history": [{"mode": "changes", "track": ["v"]}]}, "track"),
+        ({"history": {"mode": "changes", "name": "Orders"}}, "history.name"),
+        ({"history": {"mode": "changes", "name": "sales.log"}}, "outside of its schema"),
+        ({"history": ["scd2", {"mode": "changes", "name": "orders__history"}]}, "name of two tables"),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_is_written(

@@ -19,12 +19,12 @@ from lakemirror.delta.log_folder import Log
 from lakemirror.errors import Rejected, TableError
 from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, FolderFile, TableFiles
 from lakemirror.landing_zone.findings import Warned, capped
-from lakemirror.landing_zone.forgiving_json import invalid
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import Pending
-from lakemirror.landing_zone.table_options import LATE, HistoryOptions
+from lakemirror.landing_zone.table_options import LATE, HistoryOptions, named_targets
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.position import (
+    AGAIN,
     BEYOND,
     Detection,
     Manifest,
@@ -150,17 +150,9 @@ def named_tables(name: TableName, target: str, metadata: TableMetadata) -> list[
 
     TableError `metadata-invalid` for a name that a history table cannot have.
     """
-    found: dict[str, HistoryTable] = {}
     above = target.rpartition("/")[0]
-    for options in metadata.options.targets:
-        table = options.table(name.table)
-        wrong = _wrong(table, name.table) if options.name else ""
-        if table.lower() in found:
-            wrong = "is the name of two tables"
-        if wrong:
-            raise invalid(metadata.file, f"lakemirror.history.name: {table!r} {wrong}")
-        found[table.lower()] = HistoryTable(options, f"{options.mode}:{name}", f"{above}/{table}")
-    return list(found.values())
+    found = named_targets(metadata.options, name.table, metadata.file)
+    return [HistoryTable(options, f"{options.mode}:{name}", f"{above}/{table}") for options, table in found]
 
 
 def ahead_first(pending: Pending, tables: Sequence[HistoryTable]) -> Pending:
@@ -243,7 +235,7 @@ def warnings_of(tables: Sequence[HistoryTable]) -> list[Warned]:
     """What other writers changed in history tables since their last apply, with their names, and what they lack."""
     manifests = [each.table.manifest for each in tables if each.table is not None]
     notes = [from_note(note) for manifest in manifests if manifest is not None for note in manifest.notes]
-    return [warned for warned in notes if warned.code in (GAP, BEYOND)] + [
+    return [warned for warned in notes if warned.code in (GAP, BEYOND, AGAIN)] + [
         warned._replace(message=f"{each.target}: {warned.message}")
         for each in tables
         if each.table is not None and each.table.foreign.changes
@@ -266,14 +258,6 @@ def _check(named: HistoryTable, table: TableLog) -> None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
         raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
     check_needed_columns(table.missing, target, f"Rename the column back. Or: {AWAY}")
-
-
-def _wrong(table: str, mirrored: str) -> str:
-    if table.lower() == mirrored.lower():
-        return "is the name of the mirrored table"
-    if any(each in table for each in "/\\.\0"):
-        return "is outside of its schema"
-    return "begins with _, as internal folders do" if table.startswith("_") else ""
 
 
 GAP = "history-gap"

@@ -185,7 +185,7 @@ def open_versions_as(
     """
     snapshot, path = base.snapshot, base.path
     assert snapshot is not None
-    check_deletes(metadata, path)
+    check_deletes(metadata, base)
     target = replace(apply_target(target_of(path, metadata, keys)), version=snapshot.version + 1)
     tracked = json.loads(metadata["configuration"].get(TRACK_PROPERTY, "[]"))
     columns = from_delta(metadata["schemaString"])

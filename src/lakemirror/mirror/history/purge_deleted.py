@@ -42,19 +42,19 @@ class Purged(NamedTuple):
     version: int
 
 
-def purge_deleted(path: str, *, stays_soft: bool) -> Purged | None:
+def purge_deleted(path: str, shown: str, *, stays_soft: bool) -> Purged | None:
     """Makes the commit; None for a table without soft deletes. Rows are read and written in this process, part by part.
 
-    `stays_soft`: the columns stay. Errors: `concurrent-commit` if another commit came first: nothing has changed;
-    `table-feature-unsupported` for a table whose files cannot be written again.
+    `shown`: the table in messages. `stays_soft`: the columns stay. Errors: `concurrent-commit` if another commit came
+    first: nothing has changed; `table-feature-unsupported` for a table whose files cannot be written again.
     """
     snapshot = read_snapshot(path)
     if snapshot is None or snapshot.metadata.configuration.get(DELETES_PROPERTY) != SOFT:
         return None
     reason = unsupported_reason(snapshot)
     if reason is not None:
-        message = f"{path}: deleted rows cannot be removed, because the data files cannot be written again: {reason}"
-        raise TableError("table-feature-unsupported", message, table=path)
+        message = f"{shown}: deleted rows cannot be removed, because the data files cannot be written again: {reason}"
+        raise TableError("table-feature-unsupported", message, table=shown)
     before = snapshot.metadata.value
     metadata = _purged(snapshot, before if stays_soft else _without_own(before))
     old, new = target_of(path, before), replace(target_of(path, metadata), version=snapshot.version + 1)

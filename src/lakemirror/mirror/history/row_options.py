@@ -70,15 +70,17 @@ class RowOptions:
         names = dict.fromkeys([*(column.name for column in self.columns), *by_name])
         return replace(batch, append_only=is_append, columns=tuple(by_name[name] for name in names))
 
-    def ordered(self, work: RowWork) -> RowWork:
-        """The row work with these options. TableError `table-feature-unsupported` where a deleted row could not be
-        written again."""
+    def ordered(self, work: RowWork, table: str) -> RowWork:
+        """The row work with these options. `table`: its name in messages.
+
+        TableError `table-feature-unsupported` where a deleted row could not be written again.
+        """
         target, options = work.target, self.options
         if options.deletes == SOFT and target.unwritten:
             column = target.unwritten[0]
-            message = f"{target.path}: column {column.name!r} has the type {column.type[:80]}, which lakemirror cannot "
+            message = f"{table}: column {column.name!r} has the type {column.type[:80]}, which lakemirror cannot "
             raise TableError(
-                "table-feature-unsupported", f"{message}write again, and deleted rows stay", table=target.path,
+                "table-feature-unsupported", f"{message}write again, and deleted rows stay", table=table,
                 column=column.name, hint="Drop the column, or declare other deletes than soft.",
             )  # fmt: skip
         names = {column.name.lower(): column.name for column in target.columns}

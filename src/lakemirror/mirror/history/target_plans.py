@@ -50,7 +50,7 @@ from lakemirror.mirror.planner import (
     plan,
     row_work,
 )
-from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, STORED_PROPERTY, replaced_columns
 from lakemirror.mirror.table_log import HISTORY_PROPERTY, LATE_DAYS_PROPERTY, LogCache
 from lakemirror.mirror.table_rules import TableRules
 
@@ -205,7 +205,7 @@ def plan_history(
     is_anew = view.is_recreated and table.options.mode == LATE  # what was remembered goes
     own = from_delta(before["schemaString"]) if before and not is_anew else ()
     configuration = configuration_after(before, rules.properties)
-    growth = replace(growth_of(rules.columns, configuration, own, base.shown), added=ADDED_COLUMNS)
+    growth = replace(growth_of(rules.columns, configuration, own, base), added=ADDED_COLUMNS)
     follows = [column for column in base.follows if column.name not in ADDED_COLUMNS]
     sources = _followed([column for column in own if column.name not in ADDED_COLUMNS], follows)
     limits = Limits(files=len(files), bytes=sum(file.entry.size for file in files))
@@ -215,6 +215,10 @@ def plan_history(
         why = bad.rejected
         hint = AWAY if table.is_of_earlier and why.code == "type-changed" else why.hint
         raise Bad(replace(why, message=f"{table.target}: {why.message}", hint=hint)) from bad
+    if base.reshaped_from is not None:
+        replaced = replaced_columns(base.reshaped_from, before, batch.columns, batch.files[0].file.entry.path)
+        named = [each._replace(message=f"{table.target}: {each.message}") for each in replaced]
+        batch = replace(batch, warnings=(*batch.warnings, *named))
     metadata = history_metadata(view, base, batch, rules)
     target = apply_target(target_of(base.path, metadata, declared.key_columns))
     target = replace(target, version=snapshot.version + 1 if snapshot else 0)
@@ -227,7 +231,7 @@ def plan_history(
         work = replace(work, history=history)
         if table.options.mode == SCD2:
             work = version_plans.with_versioning(work, snapshot, batch, (declared.options, table.options), tried[1])
-    choice = choice_of(rules.preference, work) if work else Choice(LOCAL, "no row is read")
+    choice = choice_of(rules.preference, work, base) if work else Choice(LOCAL, "no row is read")
     return ApplyPlan(view, base, batch, metadata, work, (), choice)
 
 
@@ -261,7 +265,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, replace(batch, columns=columns), never_anew, configuration)
     metadata = _without_keys(metadata) if table.options.mode == CHANGES else metadata
-    check_writable(metadata, snapshot, base.shown)
+    check_writable(metadata, base)
     return metadata
 
 
