@@ -341,7 +341,7 @@ def test_versions_of_a_folder_that_was_made_again_begin_where_those_before_end(
     sync(tmp_path)
     closed = [("x", 2, 7), ("y", 3, 7), ("a", 5, 7)]
     if was_dropped:
-        end_dropped(LocalStorage(tmp_path), "Tables/t")
+        end_dropped(LocalStorage(tmp_path), "Tables/t", time.time_ns() // 1000)
         assert versions(tmp_path) == closed
         shutil.rmtree(tmp_path / "Tables/t")
     made_again(tmp_path)
@@ -435,7 +435,7 @@ def test_rows_that_are_back_begin_where_their_versions_ended(tmp_path: Path) -> 
     begun(tmp_path)
     put(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[5, 5], v=["a", "x"]))
     sync(tmp_path)
-    end_dropped(LocalStorage(tmp_path), "Tables/t")
+    end_dropped(LocalStorage(tmp_path), "Tables/t", time.time_ns() // 1000)
     change(tmp_path, 2, (4, 7, "b"))
     sync(tmp_path)
     assert sorted(versions(tmp_path)) == [("a", 5, 6), ("a", 6, 7), ("b", 7, None), ("x", 5, 6), ("x", 6, None)]
@@ -474,7 +474,7 @@ def test_the_versions_of_a_dropped_table_end_right_after_the_highest_sequence(
     begun(tmp_path)
     put(tmp_path, "t", 1, marked([4], id=[1], n=[last], v=["a"]))
     sync(tmp_path)
-    end_dropped(LocalStorage(tmp_path), "Tables/t")
+    end_dropped(LocalStorage(tmp_path), "Tables/t", time.time_ns() // 1000)
     (row,) = read_table(tmp_path / "Tables/t__history").to_pylist()
     assert (row["v"], row["n"], row["__START_AT"], row["__END_AT"]) == ("a", last, last, end)
 
