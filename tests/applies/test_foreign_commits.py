@@ -187,6 +187,17 @@ def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
     assert failed.failed["t"].code == "table-append-only", failed
 
 
+def test_a_history_that_may_not_lose_rows_leaves_no_files_of_an_apply(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    put(tmp_path, "t", 1, {"id": [1, 2], "v": [1, 2]})
+    assert not sync(tmp_path).failed
+    deltalake.DeltaTable(tmp_path / "Tables/t__history").alter.set_table_properties({"delta.appendOnly": "true"})
+    before = sorted((tmp_path / "Tables").rglob("*"))
+    put(tmp_path, "t", 2, {"id": [2], "v": [None], MARKER: pa.array([2], pa.int32())})
+    assert sync(tmp_path).failed["t"].code == "table-append-only"
+    assert sorted((tmp_path / "Tables").rglob("*")) == before
+
+
 def test_checksum_files_go_on_after_a_writer_that_makes_none(tmp_path: Path) -> None:
     table = tmp_path / "Tables/t"
     put(tmp_path, "t", 1, {"id": [1]})

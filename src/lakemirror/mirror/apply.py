@@ -110,15 +110,19 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
         for base in new:
             remove_empty_folders(place(base.path))
         raise
-    results = [result, *result.also]
+    results, done = [result, *result.also], list[Written]()
     try:
-        first, *also = [_written(each, its) for each, its in zip(plans, results, strict=True)]
+        for each, its in zip(plans, results, strict=True):
+            done.append(_written(each, its))
     except BaseException as error:
+        for each, rows in zip(plans, done, strict=False):
+            delta.remove_written(place(each.base.path), each.base.snapshot, rows.actions)
         for each, its in zip(plans, results, strict=True):
             _remove([data_file(each.base.path, action["path"]) for action in (*its.adds, *its.changes)])
         if isinstance(error, ValueError):
             raise LakemirrorError("table-unreadable", f"{plan.base.path}: {error}") from error
         raise
+    first, *also = done
     return first._replace(also=tuple(also)) if also else first
 
 
