@@ -42,7 +42,7 @@ def profile(frame, event, argument):
         kinds = type(frame.f_locals["self"]).__mro__ if "self" in frame.f_locals else ()
         owner = next((kind.__name__ + "." for kind in kinds if code.co_name in vars(kind)), "")
         met.append([owner + code.co_name, place])
-way = measures.way()
+way = min((measures.way() for _ in range(3)), key=lambda its: its.functions)  # the first one begins
 measures.upsert_one_row(profile)
 print(json.dumps([dataclasses.asdict(way), met]))
 """
@@ -59,9 +59,9 @@ def followed() -> Any:
 def test_the_way_of_one_upserted_row(followed: Any) -> None:
     way = followed[0]
     assert way["files"] <= 76, way
-    assert way["functions"] <= 542, way
-    assert way["calls"] <= 944, way
-    assert way["crossings"] <= 392, way
+    assert way["functions"] <= 517, way
+    assert way["calls"] <= 854, way
+    assert way["crossings"] <= 384, way
 
 
 def test_files_functions_records_circles_and_names(measures: ModuleType) -> None:
