@@ -35,6 +35,7 @@ from lakemirror.verify.expected_rows import (
     PLACE,
     START_AT,
     TIME,
+    Memory,
     current_rows,
     version_rows,
     with_left_out,
@@ -50,6 +51,8 @@ _OURS = frozenset(
 )
 _BUCKET = 5  # the seed of a hash
 _ROWS_AT_ONCE = 64 * 1024
+_DAY = 86_400_000_000  # microseconds
+_APPLY = 3_600_000_000  # so long an apply may take
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Archive:
     """The applied files of a table folder, in order, and the table that is compared with them.
 
     `properties`: those of the table. `rows`: so many changes at least. `history`: None for the mirrored table.
-    `living`: reads the rows of the table.
+    `living`: reads the rows of the table. `applied`: when each file was applied, in microseconds since the epoch.
     """
 
     storage: Storage
@@ -67,6 +70,7 @@ class Archive:
     properties: Mapping[str, str]
     keys: tuple[str, ...]
     rows: int
+    applied: Sequence[int]
     history: HistoryOptions | None = None
     living: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(())
 
@@ -224,6 +228,7 @@ def _expected_side(
         if any(column.name == name for column in archive.columns):
             note(f"column {name!r} is not compared with {NAME}: they do not keep the time of every change")
     compared = _chosen(archive, [*left_out, *timeless])
+    memory = Memory(np.array(archive.applied, np.int64), archive.metadata.options.late_days * _DAY - _APPLY)
 
     def read(threads: int = 1) -> Iterator[pa.RecordBatch]:
         with _KeyBuckets(archive, phases[-1].meaning.keys, partial, left_out) as buckets:
@@ -232,7 +237,7 @@ def _expected_side(
                 if is_versions:
                     rows = version_rows(changes, phases)
                 else:
-                    rows = current_rows(changes, phases, marks_deleted=marks_deleted)
+                    rows = current_rows(changes, phases, memory, marks_deleted=marks_deleted)
                 yield from rows.combine_chunks().to_batches(_ROWS_AT_ONCE)
 
     def fill(store: RowStore, threads: int) -> None:

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPSERT
 from lakemirror.landing_zone.table_options import HARD, IGNORE
-from lakemirror.verify.option_phases import Meaning, Phase
+from lakemirror.verify.archived_files import NotComparable
+from lakemirror.verify.option_phases import FILE_BITS, Meaning, Phase
 from lakemirror.verify.row_hashes import row_hashes
 
 PLACE, MARK, TIME = "__place__", "__mark__", "__time__"
@@ -43,14 +44,33 @@ def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
     return rows
 
 
-def current_rows(changes: pa.Table, phases: Sequence[Phase], *, marks_deleted: bool) -> pa.Table:
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """When each file was applied, and for how long deletes are remembered for late changes; in microseconds."""
+
+    applied: Numbers
+    kept: int
+
+    def check(self, events: _Events) -> None:
+        """NotComparable where a late change came so long after a later delete of its key that this may be forgotten."""
+        file = np.asarray(events.rows[PLACE]).astype(np.int64) >> FILE_BITS
+        times, is_delete = np.unique(self.applied), events.mark == DELETE
+        deleted = np.where(is_delete, np.searchsorted(times, self.applied)[file], len(times))
+        base = events.key * (len(times) + 1)
+        first = np.minimum.accumulate((base + deleted)[::-1])[::-1] - base  # of the deletes from the event on
+        forgotten = np.searchsorted(times, self.applied - self.kept, "right")[file]
+        if ((first < forgotten) & ~is_delete).any():
+            raise NotComparable("late changes came after deletes that may have been forgotten (`late_days`)")
+
+
+def current_rows(changes: pa.Table, phases: Sequence[Phase], memory: Memory, *, marks_deleted: bool) -> pa.Table:
     """The rows of the mirrored table. `phases`: those of the changes, by their options.
 
-    `marks_deleted`: with `__deleted` and `__deleted_at`, which is NULL where it is not known.
+    `marks_deleted`: with `__deleted` and `__deleted_at`, which is NULL where it is not known. NotComparable.
     """
     held = _Held(*[changes.slice(0, 0)] * 4)
     for phase, its in _by_phase(changes, phases):
-        held = _after(held, its, phase)
+        held = _after(held, its, phase, memory)
     rows = _values(held.living)
     if not marks_deleted:
         return rows
@@ -121,10 +141,10 @@ class _Held:
         return pa.concat_tables(found)
 
 
-def _after(held: _Held, changes: pa.Table, phase: Phase) -> _Held:
+def _after(held: _Held, changes: pa.Table, phase: Phase, memory: Memory) -> _Held:
     """What is held after the changes of a phase."""
     meaning = phase.meaning
-    events = _in_order(_acting(changes, meaning), meaning, held.events(meaning))
+    events = _in_order(_acting(changes, meaning), meaning, (held.events(meaning), memory))
     mark, index = events.mark, np.arange(len(events.mark))
     starts = np.flatnonzero(events.begins)
     kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
@@ -203,11 +223,11 @@ class _Events:
         )  # fmt: skip
 
 
-def _in_order(changes: pa.Table, meaning: Meaning, before: pa.Table | None = None) -> _Events:
-    """The changes as events. `before`: those of earlier phases, as of `_Held.events`."""
+def _in_order(changes: pa.Table, meaning: Meaning, before: tuple[pa.Table, Memory] | None = None) -> _Events:
+    """The changes as events. `before`: those of earlier phases, as of `_Held.events`, and what was remembered."""
     rows = changes.append_column(_KIND, pa.repeat(pa.scalar(_CHANGE, pa.int8()), changes.num_rows))
-    if before is not None and before.num_rows:
-        rows = pa.concat_tables([before.select(rows.column_names).cast(rows.schema), rows])
+    if before is not None:
+        rows = pa.concat_tables([before[0].select(rows.column_names).cast(rows.schema), rows])
     keys = [_array(rows[name]) for name in meaning.keys]
     by = {
         name: row_hashes(keys, rows.num_rows, seed).view(np.int64) for name, seed in (("key", _KEY), ("too", _KEY_TOO))
@@ -227,8 +247,9 @@ def _in_order(changes: pa.Table, meaning: Meaning, before: pa.Table | None = Non
     for name in lefts:
         partial |= np.asarray(rows[name])
     events = _Events(rows, mark, key, rank, late, partial)
-    if before is not None and before.num_rows:
-        events = _without_idle(events, meaning)
+    if before is not None:
+        before[1].check(events)
+        events = _without_idle(events, meaning) if before[0].num_rows else events
     return _completed(events, meaning, lefts) if events.partial.any() else events
 
 

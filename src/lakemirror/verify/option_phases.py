@@ -14,7 +14,8 @@ from lakemirror.landing_zone.table_options import HARD, IGNORE, SCD2, SOFT
 from lakemirror.verify.archived_files import AppliedFile, NotComparable
 
 _OPTIONS, _EARLIER, _TRACK = "lakemirror.options", "lakemirror.earlierOptions", "lakemirror.track"
-_FILE = 40  # bits of a place that number the rows of a file
+FILE_BITS = 40
+"""So many bits of a place number the rows of a file."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def phases_of(
     for each in json.loads(configuration.get(_EARLIER, "[]")):
         if each["options"] is None:
             raise NotComparable("options were changed so often that those of the first files are not known any more")
-        end = sum(file.number <= each["last"] for file in files) << _FILE
+        end = sum(file.number <= each["last"] for file in files) << FILE_BITS
         found.append(Phase(meaning(each["options"]), end, each.get("purged", False)))
     found.append(Phase(meaning(json.loads(configuration.get(_OPTIONS, "{}")))))
     phases = [

@@ -5,7 +5,8 @@ commits ─▶ manifests, in order ─▶ first follows last? ─▶ position eq
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_app_id, parse_manifest
@@ -61,6 +62,20 @@ def begin_of(state: Replay) -> int | None:
     if not all(manifest.file for manifest in manifests[1:]):
         return None
     return manifests[0].first + (not manifests[0].file)
+
+
+def applied_times(state: Replay, numbers: Iterable[int]) -> list[int | None]:
+    """When the files of these numbers were applied, in microseconds since the epoch; None where the log does not say
+    it any more. Not for tables whose partitions count their files each."""
+    position = position_of(state)
+    its = [(commit, manifest) for commit in state.commits if (manifest := _manifest(commit)) is not None]
+    its = [each for each in its if position is not None and each[1].identity == position.identity and each[1].file]
+    lasts, found = [manifest.last for _, manifest in its], list[int | None]()
+    for number in numbers:
+        at = bisect_left(lasts, number)
+        told = its[at][0].info.get("timestamp") if at < len(its) and its[at][1].first <= number else None
+        found.append(told * 1000 if isinstance(told, int) else None)
+    return found
 
 
 def position_of(state: Replay) -> Position | None:

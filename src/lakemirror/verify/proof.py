@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import pyarrow as pa
 
@@ -37,7 +38,14 @@ from lakemirror.verify.comparison import Side, choose, compare
 from lakemirror.verify.finding import Finding, Report, TableReport, capped, is_refused
 from lakemirror.verify.key_columns import check_key_columns
 from lakemirror.verify.log_replay import Replay, real_path, replay
-from lakemirror.verify.positions import Folder, begin_of, check_not_behind, check_positions, position_of
+from lakemirror.verify.positions import (
+    Folder,
+    applied_times,
+    begin_of,
+    check_not_behind,
+    check_positions,
+    position_of,
+)
 from lakemirror.verify.row_store import RowStore, buckets_for
 from lakemirror.verify.source_rows import Source
 from lakemirror.verify.vectors import shared
@@ -230,7 +238,7 @@ class _TableProof:
                     self._impossible(side.name, error)
                     return
                 side = again
-            except _READING as error:
+            except (archived_files.NotComparable, *_READING) as error:
                 self._impossible(side.name, error)
                 return
 
@@ -266,8 +274,11 @@ class _TableProof:
             begin = 1 if self._history.mode == LATE else begin_of(self._state)  # it begins empty with each folder
             files = archived_files.since(files, begin, metadata, self._history.mode)
         properties = self._state.metadata.get("configuration") or {}
+        times = [] if metadata.partitioned else applied_times(self._state, [file.number for file in files])
+        moments = [time or file.entry.modified // 1000 for file, time in zip_longest(files, times)]
         archive = Archive(
-            self._storage, metadata, files, self._columns, properties, keys, changed, self._history, self._living
+            self._storage, metadata, files, self._columns, properties, keys, changed, moments, self._history,
+            self._living,
         )  # fmt: skip
         return archive_side(archive, self._note, self._archived)
 

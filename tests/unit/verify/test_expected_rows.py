@@ -17,6 +17,7 @@ from lakemirror.verify.expected_rows import (
     MARK,
     PLACE,
     TIME,
+    Memory,
     current_rows,
     version_rows,
     with_left_out,
@@ -57,6 +58,9 @@ def bag(rows: pa.Table) -> Counter[Any]:
     return Counter(tuple(_plain(value) for value in row.values()) for row in rows.to_pylist())
 
 
+AT_ONCE = Memory(np.zeros(1, np.int64), 1)
+"""All files were applied at one time."""
+
 SLOW: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -69,7 +73,7 @@ def test_expected_rows_are_those_of_the_model(data: Any) -> None:
     story = data.draw(stories(deletes, sequence, history, partial=data.draw(st.booleans())))
     model, changes = story.model(), changes_of(story)
     phases = phases_of(story, sorted(data.draw(st.sets(st.integers(0, changes.num_rows), max_size=2))))
-    found = current_rows(changes, phases, marks_deleted=deletes == "soft")
+    found = current_rows(changes, phases, AT_ONCE, marks_deleted=deletes == "soft")
     if deletes == "soft":
         at = found.column_names.index(DELETED_AT)
         assert (
