@@ -29,6 +29,7 @@ __all__ = ["no_spark"]
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One with a data file that no index knows."""
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 50)
+    monkeypatch.setattr(key_index, "_READ_NUMBERS", 0)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [str(uuid.UUID(int=n * 7**40 % 2**128)) for n in range(100)]})
     sync(tmp_path, key_index=False)
@@ -94,6 +95,7 @@ def test_an_idle_engine_builds_the_index_of_a_table_of_before(table: Path, tmp_p
 def test_a_merge_of_small_files_has_the_new_file_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No look-up and no scan asks for it: inserts alone are applied, and `sync` scans nothing."""
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 50)
+    monkeypatch.setattr(key_index, "_READ_NUMBERS", 0)
     declare(tmp_path, "t", ["id"])
     cache = tmp_path / "cache"
     index = KeyIndex.shared(cache / "keys", 1 << 40)

@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from tests.crash.test_index_kills import add_of
 from lakemirror.keys import key_index
 key_index.FEWEST_ROWS = 1
+key_index._READ_NUMBERS = 0
 index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
 target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
@@ -55,6 +56,7 @@ from lakemirror.keys import key_index
 from lakemirror.keys.look_up import LATELY_READ
 from lakemirror.keys.wanted_keys import WantedKeys
 key_index.FEWEST_ROWS = 1
+key_index._READ_NUMBERS = 0
 place = Path(sys.argv[1])
 target, add, keys = add_of(place)
 index = key_index.KeyIndex(place / "keys", 1 << 30)

@@ -18,7 +18,7 @@ from lakemirror.engines import early_rows
 from lakemirror.keys import key_index
 from lakemirror.verify import idle
 
-key_index.FEWEST_ROWS, key_index._READ_ALL = 8, 1
+key_index.FEWEST_ROWS, key_index._READ_ALL, key_index._READ_NUMBERS = 8, 1, 0
 early_rows.FEWEST_ROWS = 1
 loop._QUIET, idle._LEAST_PAUSE, idle._SHARE, idle.CHANGED = 0.3, 0.1, 2.0, 0.5
 """

@@ -50,6 +50,7 @@ from lakemirror.keys.row_copies import RowCopies, rows_at_once
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
 from lakemirror.storage.own_files import work_folder
+from lakemirror.storage.place import capabilities_of
 
 log = logging.getLogger("lakemirror")
 
@@ -59,6 +60,7 @@ FEWEST_ROWS = 64 * 1024
 _LASTING = 8  # times the fewest rows: a data file with so many is not merged soon (`maintenance/policy.py`)
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are wanted, its keys are read instead
+_READ_NUMBERS = 256  # a key of one number takes as long in an index as so many of them take to read
 _REPEATED = 64  # rows of a key, on average: a file of inserts with such a "key", which nobody looks up
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
@@ -102,6 +104,9 @@ class KeyIndex:
         result: list[np.ndarray | None] = [None] * len(adds)
         keys = wanted.keys.num_rows
         asked = [(index, add) for index, add in enumerate(adds) if self.is_asked(add, keys)]
+        if wanted.is_one_number and keys * _READ_NUMBERS > sum(record_count(add) or 0 for add in adds):
+            waits = capabilities_of(target.path).waits
+            asked = [(index, add) for index, add in asked if waits and not look_up.are_kept(add, target, wanted)]
         left = list(self._indexed(asked, target)) if asked else []
         for _ in range(2):  # another engine may replace an index while it is searched
             left = self._search(left, target, wanted, each, result) if left else []

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 def every_file_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
     monkeypatch.setattr(key_index, "_READ_ALL", 0)
+    monkeypatch.setattr(key_index, "_READ_NUMBERS", 0)
     monkeypatch.setattr(key_index, "_REPEATED", 1 << 40)
 
 
@@ -561,6 +563,23 @@ def test_an_index_that_is_cut_short_is_dropped(tmp_path: Path, size: int) -> Non
     (path,) = (tmp_path / "keys").glob("*/*")
     os.truncate(path, size)
     assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()
+
+
+@pytest.mark.parametrize("name", ["number", "uuid"])
+def test_many_numbers_are_found_faster_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(key_index, "_READ_NUMBERS", 256)
+    keys = TABLES[name]
+    target, add = with_table(tmp_path, keys)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    assert index.build(add, target)
+    many = keys.num_rows // 256 + 1
+    assert found(index, add, target, keys.slice(9, many - 1)) == list(range(9, 8 + many))
+    assert found(index, add, target, keys.slice(9, many)) == (None if name == "number" else list(range(9, 9 + many)))
+    store = SimpleNamespace(waits=True)
+    monkeypatch.setattr(key_index, "capabilities_of", lambda place: store)
+    assert found(index, add, target, keys.slice(9, many)) == list(range(9, 9 + many)), "reading a store takes long"
+    search(add, target, keys)
+    assert (found(index, add, target, keys.slice(9, many)) is None) == (name == "number"), "they are in memory now"
 
 
 def test_a_new_file_that_may_be_merged_soon_gets_an_index_when_one_is_asked(

@@ -362,6 +362,7 @@ def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Target, dict[
     """A data file of 4 MB that is stored in few bytes, and the bytes of the parts in which a copy of it is made."""
     monkeypatch.setattr(row_copies, "FEWEST_ROWS", 1)
     monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(key_index, "_READ_NUMBERS", 0)
     monkeypatch.setattr(row_copies, "_BYTES_AT_ONCE", 1 << 17)
     look_up.LATELY_READ.clear()
     texts = [f"{number % 3}" * 1000 for number in range(2000)]
