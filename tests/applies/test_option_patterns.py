@@ -149,7 +149,7 @@ def test_a_database(tmp_path: Path) -> None:
     report = verify_database(storage, ["t"], Options(against_files=True, patterns=settings.tables))
     assert [each.table for each in report.tables] == ["t", "t__changes"] and codes_of(report) == {"verify-not-compared"}
     blind = verify_database(storage, ["t"], Options(against_files=True))
-    assert len(blind.tables) == 1 and codes_of(blind) != codes_of(report), "verify needs the patterns"
+    assert len(blind.tables) == 1, "verify finds a history by the patterns"
 
     aside = tmp_path / "Files/LandingZone/t/_QuarantinedFiles"
     aside.mkdir()

@@ -142,8 +142,8 @@ def _order(
     begun = False
     last: Manifest | None = None
     for commit, manifest in applied:
-        if manifest == last:  # it ends open versions, and counts no new row
-            continue
+        if manifest == last and commit.info.get("operation") == "UPDATE":
+            continue  # it ends open versions, and has the manifest of the apply before it
         last = manifest
         logged = f"_delta_log/{commit.version:020}.json"
         if manifest.built or not manifest.file:  # a history table begins, or was made again

@@ -361,7 +361,8 @@ def _commit(
     path: str, snapshot: Snapshot, metadata: Mapping[str, Any], at: Position, manifest: Manifest,
     rows: Sequence[Action], durability: str = "power",
 ) -> None:  # fmt: skip
-    info = commit_info(snapshot, "WRITE", {"mode": "Overwrite"}, metrics={}, user_metadata=manifest.to_json())
+    ends = {"predicate": f'["{END_AT} IS NULL"]'}
+    info = commit_info(snapshot, "UPDATE", ends, metrics={}, user_metadata=manifest.to_json())
     actions = [{"commitInfo": info}, *state_actions(snapshot, metadata), *transactions(at, ()), *rows]
     try:
         failpoints.reach("history.before-end")
