@@ -26,7 +26,7 @@ def deleted_rows(
     """The net effect of keys with one change, a delete, and one row at most; the other changes, and their old rows.
 
     `changes`: keys, ROW, MARKER, and DIED: when a deleted row died. `old`: the live rows of the table with these keys:
-    keys, FILE, ROW, DEAD. `values`: as of `NetEffect`, of all files of `old`.
+    keys, FILE, ROW, DEAD, in the order of files and rows. `values`: as of `NetEffect`, of the same rows.
     """
     names = list(target.key_columns)
     keys = comparable(pa.concat_tables([changes.select(names), old.select(names)]).combine_chunks())

@@ -90,7 +90,7 @@ class KeyIndex:
             return index
 
     def find(self, add: Action, target: Target, wanted: WantedKeys) -> np.ndarray | None:
-        """Row numbers (int64, ascending) of the wanted keys in a data file; None if it has no usable index.
+        """Row numbers (int64, ascending) of the wanted keys in a data file; None if its keys must be read.
 
         Errors: FileNotFoundError if the data file does not exist any more; ArrowException or ValueError if it cannot be
         read.
@@ -100,7 +100,8 @@ class KeyIndex:
     def find_in(
         self, adds: Sequence[Action], target: Target, wanted: WantedKeys, each: Each = map
     ) -> list[np.ndarray | None]:
-        """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
+        """`find` for several data files; also None where reading keys is faster. `each`: a `map` that works on several
+        items at once and keeps their order."""
         result: list[np.ndarray | None] = [None] * len(adds)
         keys = wanted.keys.num_rows
         asked = [(index, add) for index, add in enumerate(adds) if self.is_asked(add, keys)]
