@@ -3,8 +3,8 @@
     header │ rows, all of one size: checksum, NULLs, values, where texts are │ texts, each with a checksum
 
 So reading rows decodes nothing and costs what they have, however many others there are. Each row and text that is read
-is checked by its checksum, which has its number or place in it. The file is not mapped into memory, so that a file that
-is too short, or a failing disk, gives an error.
+is checked by its checksum, which has its number or place in it. A file that is too short, or a failing disk, gives an
+error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
@@ -27,14 +26,13 @@ from lakemirror.engines.row_work import TargetColumn
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.key_values import mixed
+from lakemirror.storage.many_pieces import TooShort, read_pieces
 
 FAMILY = b"LMROWS"
 """The first bytes of a copy of any version."""
 
 _MAGIC = FAMILY + b"01"
 HEADER = 64 << 10
-_AT_ONCE = 512 << 10  # bytes that are read at once: they, and a copy of them, fit into the processor's cache
-_GAP = 8 << 10  # bytes between two pieces that are read rather than left out
 _TOO_SHORT = "a copy of rows is too short"
 SUM, NULLS = "sum", "nulls"
 
@@ -121,22 +119,9 @@ class RowFile:
         if len(numbers) and (numbers[0] < 0 or numbers[-1] >= self.rows):
             raise Damaged(f"{self.path.name} has no row {numbers[-1]}")
         width = self._shape.width
-        found = np.empty(len(numbers), f"V{width}")
-        gaps = np.diff(numbers, prepend=numbers[:1]) * width
-        cost = np.cumsum(np.where(gaps > _GAP, width, gaps))
-        cuts = (np.flatnonzero(np.diff(cost // _AT_ONCE)) + 1).tolist()
-        buffer = np.empty(_AT_ONCE + _GAP, np.uint8)  # reading into memory that is there is faster
-        for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
-            its = numbers[low:high]
-            first, size = (int(its[0]), int(its[-1] - its[0] + 1) * width) if len(its) else (0, 0)
-            if size <= len(buffer):
-                data, at = buffer[:size], (its - first) * width
-                if os.preadv(file, [data.data], HEADER + first * width) != size:
-                    raise Damaged(_TOO_SHORT)
-            else:
-                data, at = _read(file, HEADER + its * width, width)
-            data[: len(data) // width * width].view(found.dtype).take(at // width, out=found[low:high], mode="clip")
-        rows = found.view(self._shape.record)
+        data, at = _read(file, HEADER + numbers * width, width)
+        rows: npt.NDArray[Any] = data[: len(data) // width * width].view(f"V{width}").take(at // width)
+        rows = rows.view(self._shape.record)
         if (self._shape.sums(rows, numbers) != rows[SUM]).any():
             raise Damaged(f"{self.path.name}: a row is damaged")
         return rows
@@ -239,20 +224,11 @@ def _factors(count: int) -> Words:
 
 
 def _read(file: int, begins: Numbers, sizes: Numbers | int) -> tuple[Any, Numbers]:
-    """The bytes of these ranges of a file (ascending), and where each begins. Errors: Damaged, OSError."""
-    ends = begins + sizes
-    cuts = np.flatnonzero(begins[1:] - ends[:-1] > _GAP) + 1
-    firsts, lasts = np.append(begins[:1], begins[cuts]), np.append(ends[cuts - 1], ends[-1:])
-    lengths = lasts - firsts
-    places = np.cumsum(lengths) - lengths
-    pieces = map(os.pread, repeat(file), lengths.tolist(), firsts.tolist())
-    data = np.frombuffer(b"".join(pieces), np.uint8)  # one `preadv` for each piece takes two times as long
-    if len(data) != lengths.sum():
-        raise Damaged(_TOO_SHORT)
-    runs = np.zeros(len(begins), np.int64)
-    runs[cuts] = 1
-    runs = np.cumsum(runs)
-    return data, begins - firsts[runs] + places[runs]
+    """As `read_pieces`. Errors: Damaged, OSError."""
+    try:
+        return read_pieces(file, begins, sizes)
+    except TooShort:
+        raise Damaged(_TOO_SHORT) from None
 
 
 def format_of(kind: pa.DataType) -> str:

@@ -78,9 +78,12 @@ def written(path: Path, columns: list[TargetColumn], rows: pa.Table, step: int, 
     return RowFile(path)
 
 
-def test_rows_of_every_type_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.keys.row_file._AT_ONCE", 4096)
-    monkeypatch.setattr("lakemirror.keys.row_file._GAP", 300)
+@pytest.mark.parametrize("mapped", [0, 64 << 10])
+def test_rows_of_every_type_come_back_as_they_were(
+    mapped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakemirror.storage.many_pieces._A_PIECE", mapped)
+    monkeypatch.setattr("lakemirror.storage.many_pieces._GAP", 300)
     columns = columns_of(TYPES)
     rows = rows_of(columns, 2000)
     file = written(tmp_path / "x", columns, rows, 333)
