@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakemirror.delta.log import Snapshot
+from lakemirror.delta.protocol import VECTORS
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
 from lakemirror.engines.late_deletes import may_have_deletes
@@ -246,7 +247,10 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     declared, is_versions, is_late = view.files.metadata, table.options.mode == SCD2, table.options.mode == LATE
     own = from_delta(before["schemaString"]) if before and not (is_late and view.is_recreated) else ()
     given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    wanted = rules.properties
+    if not is_versions:  # rows are only added, and files of remembered changes written again
+        wanted = {name: value for name, value in wanted.items() if name != VECTORS}
+    configuration = {**configuration_after(before, wanted), HISTORY_PROPERTY: table.label}
     if is_versions or is_late:
         kept = before.get("configuration", {}) if own else {}
         configuration = with_options(configuration, declared.options, kept, view.position)
