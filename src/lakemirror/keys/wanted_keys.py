@@ -73,22 +73,17 @@ class WantedColumn:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """The values without NULL, ascending; dense ones without repetitions. Only if `is_number`."""
-        values = numbers_of(self.values.drop_null())
-        if self._is_wanted is None:
-            return np.sort(values)
-        found: np.ndarray = np.flatnonzero(self._is_wanted).astype(values.dtype) + values.min()
-        return found
+        """The values without NULL and repetitions, ascending. Only if `is_number`."""
+        values = np.sort(numbers_of(self.values.drop_null()))
+        repeated = values[1:] == values[:-1]
+        return np.delete(values, np.flatnonzero(repeated)) if repeated.any() else values
 
     @cached_property
-    def _is_wanted(self) -> np.ndarray | None:
-        """For each number from the lowest wanted one on, whether it is wanted; None if they are not dense."""
-        values = numbers_of(self.values.drop_null())
-        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        if not len(values) or not are_dense(high - low, len(values)):
-            return None
-        found = np.zeros(high - low + 1, bool)
-        found[np.subtract(values, values.dtype.type(low), dtype=np.int64)] = True
+    def _is_wanted(self) -> np.ndarray:
+        """For each number from the lowest wanted one to the one after the highest, whether it is wanted."""
+        numbers = self.numbers
+        found = np.zeros(int(numbers[-1]) - int(numbers[0]) + 2, bool)
+        found[np.subtract(numbers, numbers[0], dtype=np.int64)] = True
         return found
 
     def places_of(self, values: np.ndarray) -> np.ndarray | None:
@@ -96,13 +91,14 @@ class WantedColumn:
 
         `values`: as from `numbers_of`, of this column's type.
         """
-        is_wanted = self._is_wanted
-        if is_wanted is None or values.dtype != self.numbers.dtype:
+        numbers = self.numbers
+        if not len(numbers) or values.dtype != numbers.dtype:
             return None
-        inside = (values >= self.numbers[0]) & (values <= self.numbers[-1])
-        distance = np.subtract(values, self.numbers[0], dtype=np.int64)
-        distance[~inside] = 0
-        return np.flatnonzero(is_wanted[distance] & inside)
+        if not are_dense(int(numbers[-1]) - int(numbers[0]), len(numbers) + len(values)):
+            return None
+        distance = np.subtract(values, numbers[0], dtype=np.int64).view(np.uint64)  # of a lower value: above all
+        places = np.minimum(distance, np.uint64(len(self._is_wanted) - 1), out=distance).view(np.int64)
+        return np.flatnonzero(self._is_wanted.take(places))
 
     @cached_property
     def bounds(self) -> tuple[Any, Any] | None:
