@@ -220,8 +220,8 @@ def _times(engine: UnitCarrier, work: RowWork, shared: Shared) -> np.ndarray:
 def _times_of(rows: pa.Table, moment: int) -> np.ndarray:
     if START_AT not in rows.column_names:
         return np.full(rows.num_rows, moment)
-    times = np.asarray(rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment))
-    return np.clip(times, -_FARTHEST, _FARTHEST)
+    times = rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment)
+    return np.asarray(times).clip(-_FARTHEST, _FARTHEST)
 
 
 def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[str, int]:
