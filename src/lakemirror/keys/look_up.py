@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence, Set
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -338,7 +338,7 @@ def _places(footer: pq.FileMetaData, target: Target, wanted: WantedKeys) -> list
         column.name: place
         for place, column in enumerate(map(footer.schema.column, range(footer.num_columns)))
         if column.path == column.name and column.max_definition_level <= 1 and column.physical_type != "INT96"
-        and not _in_other_units(column)
+        and "nanoseconds" not in str(column.logical_type)  # pyarrow rounds their statistics
     }  # fmt: skip
     return [
         (plain[column.physical_name], wanted.columns[column.name])
@@ -346,11 +346,6 @@ def _places(footer: pq.FileMetaData, target: Target, wanted: WantedKeys) -> list
         if column.physical_name in plain and column.name not in target.partition_columns
         and wanted.columns[column.name].is_bounded
     ]  # fmt: skip
-
-
-def _in_other_units(column: Any) -> bool:
-    """True for nanoseconds, because pyarrow rounds their statistics."""
-    return "nanoseconds" in str(column.logical_type)
 
 
 def matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:

@@ -50,7 +50,6 @@ from lakemirror.storage.durable import POWER, make_folders, remove_empty_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
-_MOST_NOTES = 50
 _LONGEST_TOKEN = 200
 
 
@@ -346,7 +345,7 @@ def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manife
         rows=(before.rows if before else 0) + batch.rows,
         bytes=(before.bytes if before else 0) + batch.bytes,
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,
-        notes=with_notes(before.notes if before else (), batch.warnings, _MOST_NOTES),
+        notes=with_notes(before.notes if before else (), batch.warnings),
         detection=detection.to_json(),
         ignored_deletes=(before.ignored_deletes if before else 0) + written.ignored,
         late_changes=(before.late_changes if before else 0) + written.late,

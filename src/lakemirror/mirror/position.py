@@ -163,7 +163,7 @@ class Manifest:  # 21 fields: the members of the JSON object in a commit
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 
-def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int) -> tuple[str, ...]:
+def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int = 50) -> tuple[str, ...]:
     """The notes of a manifest: the earlier ones and the new warnings, each once with its first file.
 
     A note is a warning as a manifest keeps it: `code: message`, a line break, the file. `value-converted` goes without

@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.equal_rows import equal_rows
-from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_of, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
     fold_versions,
     key_values,
-    sequence_of,
     tracked_columns,
 )
 from lakemirror.engines.row_work import Target, Versioning
