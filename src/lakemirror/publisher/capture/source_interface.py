@@ -153,7 +153,7 @@ class Source(ABC):
         if reached.streaming and (why := self._lost(reached)):
             tables = f"the changes of {reached.streaming} tables"
             raise LakemirrorError("capture-position-lost", f"{tables} cannot be followed any more: {why}")
-        return reached.start if reached.streaming else self.log.now()
+        return self._start(reached)
 
     def _wait_until_free(self, stop: threading.Event) -> None:
         """Waits a moment until no other capture reads the log. `capture-taken`, also where `stop` is set."""
@@ -176,6 +176,10 @@ class Source(ABC):
     @abstractmethod
     def _lost(self, reached: Reached) -> str:
         """Why the log has no longer what follows what was published; empty if it has."""
+
+    def _start(self, reached: Reached) -> int:
+        """Where the stream begins: behind what the landing zone has, or at the end of the log."""
+        return reached.start if reached.streaming else self.log.now()
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[int]:
