@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.key_values import whole_numbers
-from lakemirror.keys.wanted_keys import bound, numbers_of
+from lakemirror.keys.key_values import numbers_of, whole_numbers
+from lakemirror.keys.wanted_keys import bound
 
 _REMEMBERED = 16 * 1024  # values of the statistics of data files
 

@@ -24,8 +24,8 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, arrow_type, opened, place_of, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.keys.key_values import comparable, whole_numbers
-from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, is_among, is_number, numbers_of
+from lakemirror.keys.key_values import comparable, is_number, numbers_of, whole_numbers
+from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, is_among
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
