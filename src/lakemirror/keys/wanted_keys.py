@@ -21,11 +21,21 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.data_rows import constant
 from lakemirror.keys.key_file import KeysOfLayout
 from lakemirror.keys.key_layout import KeyLayout, encode
-from lakemirror.keys.key_values import are_dense, combined, comparable, comparable_column, key_codes, whole_numbers
+from lakemirror.keys.key_values import (
+    combined,
+    comparable,
+    comparable_column,
+    is_number,
+    key_codes,
+    numbers_of,
+    whole_numbers,
+)
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_DENSE, _DENSE_IF_FEW = 8, 32  # a map of the wanted numbers has at most so many places for each number
+_FEW = 1 << 24  # places: they take 16 MB
 _EXACT_DIGITS = 15  # every writer's JSON numbers hold a decimal of so many digits exactly
 
 
@@ -94,7 +104,8 @@ class WantedColumn:
         numbers = self.numbers
         if not len(numbers) or values.dtype != numbers.dtype:
             return None
-        if not are_dense(int(numbers[-1]) - int(numbers[0]), len(numbers) + len(values)):
+        width, count = int(numbers[-1]) - int(numbers[0]), len(numbers) + len(values)
+        if width > max(_DENSE * count, min(_DENSE_IF_FEW * count, _FEW)) + 1024:
             return None
         distance = np.subtract(values, numbers[0], dtype=np.int64).view(np.uint64)  # of a lower value: above all
         places = np.minimum(distance, np.uint64(len(self._is_wanted) - 1), out=distance).view(np.int64)
@@ -184,20 +195,6 @@ def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
     mark[codes[len(found) :]] = True
     result: np.ndarray = found[mark[codes[: len(found)]]]
     return result
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """True for key types that are compared as integers."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
-
-
-def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
-    """The values as integers: dates as days since 1970, timestamps as microseconds since 1970."""
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    return np.asarray(combined(values))
 
 
 def number(value: Any) -> int:
