@@ -44,13 +44,13 @@ def examine(
 ) -> list[Check]:
     """Every check, in the order in which they depend on each other; `spark` starts a session and writes a table."""
     checks = [
-        _python(),
+        Check("python", True, f"Python {platform.python_version()}"),
         *_packages(),
         _java(),
         _memory(settings),
         _jars(settings),
         _archive(settings),
-        _cache(settings),
+        writable(jars.cache_folder(settings), name="cache folder"),
     ]
     if database is not None:
         folder = local_path(database)
@@ -93,10 +93,6 @@ def writable(folder: Path, *, name: str) -> Check:
         )
     made = "" if existing == folder else " (not there yet, can be made)"
     return Check(name, True, f"{folder}: can be written{made}")
-
-
-def _python() -> Check:
-    return Check("python", True, f"Python {platform.python_version()}")
 
 
 def _packages() -> Iterator[Check]:
@@ -160,10 +156,6 @@ def _archive(settings: Settings) -> Check:
             "Run `python -m lakemirror.spark_session.class_archive` once.",
         )
     return Check("archive", True, path.name)
-
-
-def _cache(settings: Settings) -> Check:
-    return writable(jars.cache_folder(settings), name="cache folder")
 
 
 def _spark(settings: Settings) -> Check:

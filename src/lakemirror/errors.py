@@ -105,3 +105,9 @@ class Bad(Exception):
 
 class SetupError(LakemirrorError):
     """The machine or the configuration is not ready. Nothing was changed."""
+
+
+def first_line(error: object) -> str:
+    """What an error says first, in at most 200 letters; its kind if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -176,7 +176,7 @@ def test_a_data_file_is_written_checked_and_named(table: Place) -> None:
         read_together(file, [(0, 4), (4, size)])
         assert file.read(4) == b"PAR1"
         assert pq.ParquetFile(source).metadata.num_rows == ROWS.num_rows
-    keep_young([path], table, time.time() - 86400)
+    keep_young([path], time.time() - 86400)
     sync_files([path], table)
     sync(path)
     sync_each([table, path])
@@ -197,14 +197,14 @@ def test_a_file_that_is_given_up_names_nothing(table: Place) -> None:
 
 
 def test_what_is_gone_is_not_claimed(table: Place) -> None:
-    assert refused(lambda: keep_young([table / "gone"], table, time.time())) == "FileNotFoundError"
+    assert refused(lambda: keep_young([table / "gone"], time.time())) == "FileNotFoundError"
 
 
 def test_an_old_file_gets_the_time_of_now(table: Place) -> None:
     path = table / "_delta_log/0"
     before = path.stat().st_mtime
     time.sleep(1.1)  # times of a store are whole seconds
-    keep_young([path], table, time.time() + 60)
+    keep_young([path], time.time() + 60)
     assert place(str(path)).stat().st_mtime > before and path.read_bytes() == b"zero"
 
 

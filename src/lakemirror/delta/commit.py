@@ -182,7 +182,7 @@ def _put(
         else:
             _check_end(folder, snapshot)
         written = written_files(root, actions)
-        keep_young(written, root, time.time() - _OLD)
+        keep_young(written, time.time() - _OLD)
         if durable:
             sync_files(written, root)
             if snapshot is None:

@@ -21,9 +21,9 @@ from lakemirror.engines.kernels.change_rows import operations_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type, work_schema
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.read import read_changes
+from lakemirror.engines.kernels.sequence_order import sequence_of
 from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.engines.old_rows import sequence_of
 from lakemirror.engines.row_work import SEQUENCE, Action, ChangeUnit, HistoryWork, Ordering, Remembered, RowWork, Target
 from lakemirror.engines.sequence_bounds import Span, files_of_keys, files_reached, least_of
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared

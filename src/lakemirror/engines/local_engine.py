@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,17 +37,17 @@ _Result = TypeVar("_Result")
 class LocalEngine(Pipeline):
     """Row work by threads of this process.
 
-    `memory`, `scratch`, `index`, `sizes`: as for `Pipeline`; the memory comes beside what Python and Arrow need
+    `memory`, `index`, `sizes`: as for `Pipeline`; the memory comes beside what Python and Arrow need
     themselves. `threads`: the most for one batch.
     """
 
     name = "local"
 
     def __init__(
-        self, memory: int = DEFAULT, *, threads: int | None = None, scratch: Path | None = None,
+        self, memory: int = DEFAULT, *, threads: int | None = None,
         index: KeyIndex | None = None, sizes: FileSizes = SIZES,
     ) -> None:  # fmt: skip
-        super().__init__(memory, index=index, sizes=sizes, scratch=scratch)
+        super().__init__(memory, index=index, sizes=sizes)
         self.parallelism = threads or max(1, min(4, os.cpu_count() or 1))
         self.key_unit_bytes = max(1, memory // 32)
         self._one_large = threading.Lock()  # small batches share half of the memory; one large batch has the other half

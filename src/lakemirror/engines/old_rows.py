@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import work_schema
+from lakemirror.engines.kernels.sequence_order import sequence_of
 from lakemirror.engines.row_work import DEAD, DIED, FILE, ROW, SEQUENCE, TargetColumn
 from lakemirror.engines.units import Shared
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
-
-
-def sequence_of(rows: pa.Table, sequence: Sequence[str]) -> pa.ChunkedArray:
-    """The values of the sequence of each row, as a struct."""
-    parts = [rows[name].combine_chunks() for name in sequence]
-    plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
-    return pa.chunked_array([pa.StructArray.from_arrays(plain, [f"{place}" for place in range(len(plain))])])
 
 
 def old_columns(shared: Shared) -> tuple[TargetColumn, ...]:

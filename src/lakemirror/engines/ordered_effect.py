@@ -20,9 +20,10 @@ from lakemirror.engines.deleted_rows import deleted_rows
 from lakemirror.engines.early_rows import EarlyRows
 from lakemirror.engines.held_changes import HeldChanges
 from lakemirror.engines.kernels.ordered_fold import FoldedKeys, fold_ordered, value_columns
+from lakemirror.engines.kernels.sequence_order import sequence_of
 from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets, only_live
-from lakemirror.engines.old_rows import no_old_rows, sequence_of, with_places
+from lakemirror.engines.old_rows import no_old_rows, with_places
 from lakemirror.engines.plain_keys import deleting, need_rows, plain_changes
 from lakemirror.engines.row_work import DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork, Target
 from lakemirror.engines.sequence_bounds import files_reached, least_of

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +33,7 @@ from lakemirror.engines.kernels.fill_values import FillRequest, Fills
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
 from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import Kernel, new_rows
 from lakemirror.engines.units import (
     UPDATE,
@@ -46,11 +46,11 @@ from lakemirror.engines.units import (
     split,
 )
 from lakemirror.errors import Bad
-from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
+from lakemirror.keys.find_keys import find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.keys.wanted_keys import is_among
 from lakemirror.keys.written_rows import keep_files
 from lakemirror.landing_zone.table_options import LATE, SCD2
 from lakemirror.storage.place import local_path
@@ -60,43 +60,24 @@ class TooManyKeys(Exception):
     """There are more keys to look up than the engine sends to its units: `fold_apart` folds them."""
 
 
-class Pipeline(ABC):
+class Pipeline(UnitCarrier):
     """What all engines do; each engine adds how units are carried.
 
     `memory`: the bytes that all running batches may hold together. `index`: the key index of large files. `sizes`: of
-    the files that it writes. `scratch`: a folder for keys that do not fit into memory; None: the table's own folder.
+    the files that it writes.
     """
 
-    parallelism: int
     unit_bytes = sys.maxsize
     """A change file with more than two times so many bytes becomes several units, and no unit of writing has more."""
     key_unit_bytes = sys.maxsize
     """The same for units that read keys."""
 
-    def __init__(
-        self, memory: int, *, index: KeyIndex | None = None, sizes: FileSizes = SIZES, scratch: Path | None = None
-    ) -> None:
+    def __init__(self, memory: int, *, index: KeyIndex | None = None, sizes: FileSizes = SIZES) -> None:
         self.memory = memory
         self.fold_memory = memory // 2
         self.index = index
         self.budget = MemoryBudget(memory)
         self.sizes = sizes
-        self._scratch = scratch
-
-    @abstractmethod
-    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
-        """The results of the units, in the order of the units. `step`: what they do.
-
-        If units fail, the results of the others that have begun come first, then the first error in that order.
-        """
-
-    @abstractmethod
-    def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]:
-        """A `map` that works on several items at once in this process and keeps their order."""
-
-    @abstractmethod
-    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:
-        """Reads the keys of data files, as `find_keys.Search`. Error: TooManyKeys."""
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """As `find_spilled`. Error: TooManyKeys."""
@@ -228,7 +209,7 @@ class Pipeline(ABC):
 
     def _scratch_of(self, target: Target) -> Path:
         """The folder of keys and values that do not fit into memory."""
-        return self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
+        return local_path(target.path) or Path(tempfile.gettempdir())
 
     # the net effect
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.keys.key_values import whole_numbers
-from lakemirror.keys.wanted_keys import bound, numbers_of
+from lakemirror.keys.key_values import numbers_of, whole_numbers
+from lakemirror.keys.wanted_keys import bound
 
 _REMEMBERED = 16 * 1024  # values of the statistics of data files
 
@@ -26,8 +26,13 @@ def files_reached(files: Sequence[Action], target: Target, sequence: Sequence[st
 
     `sequence`: the names of its columns. None as `least`: no such value is known.
     """
-    column = next((each for each in target.columns if [each.name] == list(sequence)), None)
+    column = sequence_column(target, sequence)
     return [number for number, add in enumerate(files) if column is None or reaches(add, column, least)]
+
+
+def sequence_column(target: Target, sequence: Sequence[str]) -> TargetColumn | None:
+    """The column of a sequence; None if it has several, or the table lacks it."""
+    return next((each for each in target.columns if [each.name] == list(sequence)), None)
 
 
 def reaches(add: Action, column: TargetColumn, least: Any, most: Any = None) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,39 +22,48 @@ from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 
 
-class UnitCarrier(Protocol):
-    """The part of a `Pipeline` that other modules of an apply use. `Pipeline` says what each means."""
+class UnitCarrier(ABC):
+    """The part of a `Pipeline` that other modules of an apply use. What has no text here has one there."""
 
     memory: int
     fold_memory: int
     unit_bytes: int
+    parallelism: int
     index: KeyIndex | None
 
-    @property
-    def parallelism(self) -> int: ...
+    @abstractmethod
+    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
+        """The results of the units, in the order of the units. `step`: what they do.
 
-    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]: ...
+        If units fail, the results of the others that have begun come first, then the first error in that order.
+        """
 
+    @abstractmethod
+    def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]:
+        """A `map` that works on several items at once in this process and keeps their order."""
+
+    @abstractmethod
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:
+        """Reads the keys of data files, as `find_keys.Search`. Error: TooManyKeys."""
+
+    @abstractmethod
     def write_units(
         self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action], kept: int = 0
     ) -> list[Action]: ...
 
-    def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]: ...
+    @abstractmethod
+    def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]: ...
 
-    def search(
-        self, files: Sequence[Numbered], target: Target, wanted: WantedKeys
-    ) -> Iterable[tuple[int, np.ndarray]]: ...
-
-    def search_spilled(
-        self, candidates: Sequence[Action], target: Target, deletes: Spill
-    ) -> Mapping[int, np.ndarray]: ...
-
+    @abstractmethod
     def fold_apart(self, work: RowWork, shared: Shared, *, must: bool = False) -> NetEffect | None: ...
 
+    @abstractmethod
     def keys_of(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]: ...
 
+    @abstractmethod
     def fills_of(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, newest: pa.Table
     ) -> Fills | FillRequest: ...
 
+    @abstractmethod
     def first_bad(self, work: RowWork, shared: Shared, bad: Bad) -> Bad: ...

@@ -30,8 +30,9 @@ from lakemirror.engines.kernels.fill_values import FillRequest, Fills, Rows, rea
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of, live_rows
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
+from lakemirror.engines.kernels.sequence_order import sequence_of
 from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
-from lakemirror.engines.old_rows import old_columns, sequence_of
+from lakemirror.engines.old_rows import old_columns
 from lakemirror.engines.row_work import (
     MARKER,
     NAMES,

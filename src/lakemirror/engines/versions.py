@@ -22,19 +22,19 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.change_rows import changed_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.plain_versions import PlainKeys, plain_keys, versions_after
-from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_of, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
+    codes_of,
     completed_rows,
     key_values,
     plain_columns,
-    sequence_of,
 )
 from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
-from lakemirror.engines.sequence_bounds import Span, files_of_keys, value_of
-from lakemirror.keys.key_values import combined, comparable, each_once, key_codes, whole_numbers
+from lakemirror.engines.sequence_bounds import Span, files_of_keys, sequence_column, value_of
+from lakemirror.keys.key_values import combined, each_once, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
@@ -174,7 +174,7 @@ def _ends(
     if versioning.since:  # a version that is cut off begins later than the table says
         return Span(times)
     (old, new), opened = codes, np.flatnonzero(np.asarray(known[END_AT].is_null()))
-    count = np.bincount(old[opened], minlength=int(max(old.max(initial=0), new.max(initial=0))) + 1)
+    count = np.bincount(old[opened], minlength=_count(old, new))
     place = np.full(len(count), -1)
     place[old[opened]] = opened
     number = np.where(count[new] == 1, place[new], -1)
@@ -196,7 +196,7 @@ def _remembered(
             return None, 0
         changes = changes.chosen(needs)
         span = _from_begins(target, versioning, known, changes)
-    column = _sequence_column(memory.target, versioning)
+    column = sequence_column(memory.target, versioning.sequence)
     keys, files = key_values(changes.rows, target), range(len(memory.files))
     rows = _found_within(memory.target, memory.files, files, keys, (column, span), look)
     is_earlier = pc.less_equal(rows[CHANGE_FILE], memory.position)
@@ -204,8 +204,8 @@ def _remembered(
         is_earlier = pc.and_(is_earlier, rows[name].is_valid())
     earlier = changed_of(rows.filter(is_earlier), target)
     tables = [known, earlier.rows, changes.rows]
-    codes = key_codes(comparable(pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()))
-    old, mine, new = np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
+    old, mine, new = codes_of(tables, target)
+    count = _count(old, mine, new)
     sequences = [sequence_of(table, versioning.sequence) for table in tables]
     starts, ends, lasts, at, times, since = sequence_ranks(
         [
@@ -213,10 +213,10 @@ def _remembered(
             *sequences,
             from_texts(versioning.since, sequences[0].type),
         ],
-        int(codes.max(initial=0)) + 1,
+        count,
     )
     ends = np.where(ends == 0, np.iinfo(np.int64).max, ends)  # NULL
-    first = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, new, times)
     touched = ends >= first[old]
     lowest, began = first.copy(), int(since.max(initial=0))
@@ -240,12 +240,8 @@ def _memory_needed(target: Target, versioning: Versioning, known: pa.Table, chan
     """
     if versioning.since or versioning.was_off:  # versions lack events that are remembered
         return np.arange(len(changes.markers))
-    (old, new), names = _codes([known, changes.rows], target), versioning.sequence
-    bounds = [bounds_of(known, name, names) for name in (START_AT, END_AT)]
-    starts, ends, lasts, times = sequence_ranks(
-        [*bounds, *(sequence_of(rows, names) for rows in (known, changes.rows))],
-        int(max(old.max(initial=0), new.max(initial=0))) + 1,
-    )
+    old, new = codes_of([known, changes.rows], target)
+    starts, ends, lasts, times = _ranks(versioning, known, changes.rows, _count(old, new))
     is_open, step = ends == 0, int(max(starts.max(initial=0), times.max(initial=0))) + 1  # 0: NULL
     begins = old * step + starts
     order = np.argsort(begins, kind="stable")
@@ -265,22 +261,17 @@ def _from_begins(target: Target, versioning: Versioning, known: pa.Table, change
     of the first version on that its changes touch. None: from the first one on."""
     if len(versioning.sequence) > 1 or versioning.since:  # a version that is cut off needs every event of its key
         return None
-    (old, new), names = _codes([known, changes.rows], target), versioning.sequence
-    starts, ends, times = sequence_ranks(
-        [
-            *(bounds_of(known, name, names) for name in (START_AT, END_AT)),
-            sequence_of(changes.rows, names),
-        ],
-        int(max(old.max(initial=0), new.max(initial=0))) + 1,
-    )
-    first = np.full(int(max(old.max(initial=0), new.max(initial=0))) + 1, np.iinfo(np.int64).max)
+    old, new = codes_of([known, changes.rows], target)
+    count = _count(old, new)
+    starts, ends, _, times = _ranks(versioning, known, changes.rows, count)
+    first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, new, times)
     touched = np.flatnonzero((ends == 0) | (ends >= first[old]))  # 0: NULL
     key, time = np.concatenate([new, old[touched]]), np.concatenate([times, starts[touched]])
     order = np.lexsort((time, key))[::-1]
     least = np.zeros(len(first), np.int64)
     least[key[order]] = order  # of each key the last one counts: the least time
-    own = combined(changes.rows[names[0]])
+    own = combined(changes.rows[versioning.sequence[0]])
     begins = combined(known[START_AT]).take(whole_numbers(touched)).cast(own.type)
     return Span(pa.concat_arrays([own, begins]).take(whole_numbers(least[new])))
 
@@ -297,15 +288,16 @@ def _revived(versions: tuple[np.ndarray, np.ndarray], events: tuple[np.ndarray, 
     return int((is_closed & (first < last) & (known < last)).sum())
 
 
-def _sequence_column(target: Target, versioning: Versioning) -> TargetColumn | None:
-    """The column of the sequence; None if it has several."""
-    return next((each for each in target.columns if [each.name] == list(versioning.sequence)), None)
+def _count(*codes: np.ndarray) -> int:
+    """Codes of keys are lower than this number."""
+    return max(int(each.max(initial=0)) for each in codes) + 1
 
 
-def _codes(tables: Sequence[pa.Table], target: Target) -> list[np.ndarray]:
-    """One number for each row of each table, the same for rows with the same key."""
-    keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
-    return np.split(key_codes(comparable(keys)), np.cumsum([table.num_rows for table in tables])[:-1])
+def _ranks(versioning: Versioning, known: pa.Table, rows: pa.Table, keys: int) -> list[np.ndarray]:
+    """Begins, ends and sequences of versions, and the sequences of changes, as `sequence_ranks`."""
+    names = versioning.sequence
+    bounds = [bounds_of(known, name, names) for name in (START_AT, END_AT)]
+    return sequence_ranks([*bounds, *(sequence_of(each, names) for each in (known, rows))], keys)
 
 
 def _found_within(

@@ -45,6 +45,7 @@ from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+_FARTHEST = 1 << 62  # microseconds, 146,000 years: times beyond it leave no room for later versions
 _UNITS = 4  # for each thread: how long a data file takes depends on its rows, copies and deletion vector
 
 
@@ -169,21 +170,31 @@ def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     work = unit.work
     reading, moments = _with_times(shared, work), _moments(work.history, work.changes)
     rows, markers, names, times = [work_schema(shared.target.sources).empty_table()], [np.zeros(0, np.int8)], [], []
-    for file in work.changes:
-        for changes in read_changes(file, reading, waits=True):
-            table = pa.Table.from_batches([changes.rows])
-            chosen = np.flatnonzero(key_bucket(key_values(table, shared.target), unit.buckets) == unit.bucket)
-            if len(chosen):
-                its = table.take(whole_numbers(chosen))
-                rows.append(its.select(rows[0].column_names))
-                markers.append(changes.marker[chosen])
-                names.append(names_of(changes).take(whole_numbers(chosen)))
-                times.append(_times_of(its, moments[file.name]))
-            del changes, table  # before the next rows are decoded
+    for file, its, _ in changes_of_bucket(reading, unit, shared.target):
+        rows.append(its.rows.select(rows[0].column_names))
+        markers.append(its.markers)
+        names.append(its.names)
+        times.append(_times_of(its.rows, moments[file.name]))
     partial = pa.chunked_array(names, pa.string()) if work.partial else None
     return Changed(
         pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)])
     )  # fmt: skip
+
+
+def changes_of_bucket(
+    reading: Shared, unit: VersionBucket, target: Target
+) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
+    """The changes of a bucket in order, in parts: the file of each part, its changes, and the rows in the file.
+    `reading`: to read change files. `target`: has the keys."""
+    for file in unit.work.changes:
+        for changes in read_changes(file, reading, waits=True):
+            table = pa.Table.from_batches([changes.rows])
+            chosen = np.flatnonzero(key_bucket(key_values(table, target), unit.buckets) == unit.bucket)
+            if len(chosen):
+                names = names_of(changes).take(whole_numbers(chosen))
+                its = Changed(table.take(whole_numbers(chosen)), changes.marker[chosen], names)
+                yield file, its, changes.first_row + chosen
+            del changes, table  # before the next rows are decoded
 
 
 def read_times(shared: Shared, unit: ChangeFiles) -> Iterator[np.ndarray]:
@@ -219,7 +230,8 @@ def _times(engine: UnitCarrier, work: RowWork, shared: Shared) -> np.ndarray:
 def _times_of(rows: pa.Table, moment: int) -> np.ndarray:
     if START_AT not in rows.column_names:
         return np.full(rows.num_rows, moment)
-    return np.asarray(rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment))
+    times = rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment)
+    return np.asarray(times).clip(-_FARTHEST, _FARTHEST)
 
 
 def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[str, int]:

@@ -75,7 +75,7 @@ def rewrite(table: Place, feature: str) -> None:
                     raise
                 is_certain = True
                 snapshot = existing(table)
-                if not _is_same_table(first, snapshot):
+                if (first.protocol, first.metadata.value) != (snapshot.protocol, snapshot.metadata.value):
                     raise
         message = f"{table}: {newest_commit(snapshot)} is the last of {_ATTEMPTS} commits that came first"
         raise LakemirrorError("concurrent-commit", message, table=str(table))
@@ -93,11 +93,6 @@ def files_with_traces(snapshot: Snapshot, feature: str) -> dict[Key, Action]:
         return {key: add for key, add in snapshot.files.items() if add.get("deletionVector")}
     old = {id(add) for add in files_with_old_types(snapshot)}
     return {key: add for key, add in snapshot.files.items() if id(add) in old}
-
-
-def _is_same_table(first: Snapshot, now: Snapshot) -> bool:
-    """True if commits since then have changed rows alone."""
-    return first.protocol == now.protocol and first.metadata.value == now.metadata.value
 
 
 def _check_route(snapshot: Snapshot, files: Sequence[Action], *, is_first: bool) -> None:

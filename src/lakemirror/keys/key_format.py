@@ -80,32 +80,32 @@ def size_of(rows: int, layout: KeyLayout) -> int:
     return Places(rows, layout.words).size
 
 
-def header_of(file: IO[bytes]) -> dict[str, Any]:
-    head = file.read(HEADER)
-    size = int.from_bytes(head[8:12], "little")
-    text = head[16 : 16 + size]
-    if (
-        len(head) != HEADER
-        or head[:8] != _MAGIC
-        or len(text) != size
-        or not text
-        or zlib.crc32(text) != int.from_bytes(head[12:16], "little")
-    ):
-        raise Damaged(f"{file.name} is no key index")
-    header = json.loads(text)
+def header_of(file: IO[bytes], magic: bytes = _MAGIC, size: int = HEADER, kind: str = "key index") -> dict[str, Any]:
+    """The header of a file of the cache folder. `magic`: its first 8 bytes; `size`: bytes of the header; `kind`: of
+    the file. Damaged."""
+    head = file.read(size)
+    length = int.from_bytes(head[8:12], "little")
+    text = head[16 : 16 + length]
+    is_whole = len(head) == size and len(text) == length and zlib.crc32(text) == int.from_bytes(head[12:16], "little")
+    header = json.loads(text) if is_whole and head[:8] == magic and text else None
     if not isinstance(header, dict) or "identity" not in header:
-        raise Damaged(f"{file.name} is no key index")
+        raise Damaged(f"{file.name} is no {kind}")
     return header
+
+
+def framed(header: dict[str, Any], magic: bytes, size: int) -> bytes:
+    """The header as bytes, which `header_of` reads. ValueError if it is too long."""
+    text = json.dumps(header).encode()
+    if len(text) > size - 16:
+        raise ValueError("the header is too long")
+    head = magic + len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little") + text
+    return head.ljust(size, b"\0")
 
 
 def header_bytes(identity: str, rows: int, seed: int, layout: KeyLayout, summary: int) -> bytes:
     columns = [column._asdict() for column in layout.columns]
     header = {"identity": identity, "rows": rows, "seed": seed, "columns": columns, "summary": summary}
-    text = json.dumps(header).encode()
-    if len(text) > HEADER - 16:
-        raise ValueError("the header is too long")
-    head = _MAGIC + len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little") + text
-    return head.ljust(HEADER, b"\0")
+    return framed(header, _MAGIC, HEADER)
 
 
 def entry_bytes(words: np.ndarray, numbers: np.ndarray, places: Places) -> bytes:

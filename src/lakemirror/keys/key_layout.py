@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.keys.key_values import comparable_column, key_hashes
+from lakemirror.keys.key_values import combined, comparable_column, key_hashes
 
 MOST_WORDS = 8
 _WIDEST_TEXT = 62
@@ -67,7 +67,7 @@ class KeyLayout:
 
 def layout_of(keys: pa.Table) -> KeyLayout:
     """The narrowest layout that can hold these keys. The width of text grows in steps of eight bytes."""
-    return KeyLayout(tuple(_layout(_one(comparable_column(column))) for column in keys.columns))
+    return KeyLayout(tuple(_layout(combined(comparable_column(column))) for column in keys.columns))
 
 
 def encode(keys: pa.Table, layout: KeyLayout) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +81,7 @@ def encode(keys: pa.Table, layout: KeyLayout) -> tuple[np.ndarray, np.ndarray]:
     fits = np.ones(keys.num_rows, bool)
     begin = 0
     for column, how in zip(keys.columns, layout.columns, strict=True):
-        values = _one(comparable_column(column))
+        values = combined(comparable_column(column))
         valid = _is_valid(values)
         if how.nulls:
             rows[:, begin] = ~valid
@@ -255,7 +255,3 @@ def _is_valid(values: pa.Array) -> np.ndarray:
     if not values.null_count:
         return np.ones(len(values), bool)
     return np.asarray(values.is_valid().cast(pa.uint8())).astype(bool)
-
-
-def _one(values: pa.ChunkedArray) -> pa.Array:
-    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()

@@ -18,8 +18,7 @@ _LARGE = 1 << 30  # a column with more bytes may be too large for 32-bit offsets
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _INVERSE = pow(_FACTOR, -1, 1 << 64)
 _BYTES_AT_ONCE = 1 << 20
-_DENSE, _DENSE_IF_FEW = 8, 32  # numbers are dense if at most so many are missing for each one that occurs
-_FEW = 1 << 24  # numbers within so narrow a range: an array with a place for each takes 64 MB
+_DENSE = 8  # numbers are dense if at most so many are missing for each one that occurs: arrays have a place for each
 _NULL = np.uint64(0x6A09E667F3BCC909)
 
 
@@ -49,8 +48,8 @@ def key_codes(keys: pa.Table) -> np.ndarray:
     for column in keys.columns:
         more, size = _column_codes(column)
         codes, width = codes * size + more, width * size
-        if not are_dense(width, len(codes)):
-            codes, width = _encoded(whole_numbers(codes))
+        if width > _DENSE * len(codes) + 1024:
+            codes, width = _ranked(codes)
     return codes
 
 
@@ -89,26 +88,30 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
-    """Codes of one column, and a number above all of them. Dense whole numbers are not hashed: their code is the
-    distance from the lowest one."""
-    is_whole = pa.types.is_integer(column.type) or pa.types.is_date32(column.type)
-    if is_whole and not column.null_count and len(column):
-        values = np.asarray(combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
+    """Codes of one column, and a number above all of them. Whole numbers are not hashed: their code is the distance
+    from the lowest one if they are dense, else how many lower ones there are."""
+    if is_number(column.type) and not column.null_count and len(column):
+        values = numbers_of(column)
         low, high = int(values.min()), int(values.max())
-        if are_dense(high - low, len(values)):
-            kind = np.uint64 if values.dtype == np.uint64 else np.int64  # others may be too narrow for the distance
-            return np.subtract(values, values.dtype.type(low), dtype=kind).astype(np.int64, copy=False), high - low + 1
+        if high - low > _DENSE * len(values) + 1024:
+            return _ranked(values)
+        kind = np.uint64 if values.dtype == np.uint64 else np.int64  # others may be too narrow for the distance
+        return np.subtract(values, values.dtype.type(low), dtype=kind).astype(np.int64, copy=False), high - low + 1
     return _encoded(combined(column))
+
+
+def _ranked(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """For each number how many lower ones there are, each counted once; and a number above all of these."""
+    order = order_of(values)
+    its = values[order]
+    codes = np.empty(len(values), np.int64)
+    codes[order] = ranks = np.cumsum(np.append(0, its[1:] != its[:-1]))
+    return codes, int(ranks[-1]) + 1
 
 
 def _encoded(values: pa.Array) -> tuple[np.ndarray, int]:
     encoded = values.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices.cast(pa.int64())), len(encoded.dictionary)
-
-
-def are_dense(width: int, count: int) -> bool:
-    """True if an array with a place for each number of the range is better than hashing so many numbers of it."""
-    return width <= max(_DENSE * count, min(_DENSE_IF_FEW * count, _FEW)) + 1024
 
 
 def order_of(numbers: np.ndarray) -> np.ndarray:
@@ -123,7 +126,8 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if high - low >= 1 << (63 - bits):
         return np.argsort(numbers, kind="stable")
-    places = (np.subtract(numbers, low, dtype=np.int64) << bits) | np.arange(len(numbers))
+    distance = np.subtract(numbers, numbers.dtype.type(low), dtype=np.int64)
+    places = (distance << bits) | np.arange(len(numbers))
     places.sort()
     order: np.ndarray = places & ((1 << bits) - 1)
     return order
@@ -137,6 +141,20 @@ def whole_numbers(values: np.ndarray) -> pa.Array:
 def combined(column: pa.ChunkedArray) -> pa.Array:
     """The column as one array; without a copy where it is one already."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """True for key types that are compared as integers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
+    """The values as integers: dates as days since 1970, timestamps as microseconds since 1970."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return np.asarray(combined(values))
 
 
 def _bits_type(kind: pa.DataType) -> pa.DataType:

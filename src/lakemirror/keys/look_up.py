@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence, Set
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,8 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, arrow_type, opened, place_of, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.keys.key_values import comparable, whole_numbers
-from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, is_among, is_number, numbers_of
+from lakemirror.keys.key_values import comparable, is_number, numbers_of, whole_numbers
+from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, is_among
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
@@ -338,7 +338,7 @@ def _places(footer: pq.FileMetaData, target: Target, wanted: WantedKeys) -> list
         column.name: place
         for place, column in enumerate(map(footer.schema.column, range(footer.num_columns)))
         if column.path == column.name and column.max_definition_level <= 1 and column.physical_type != "INT96"
-        and not _in_other_units(column)
+        and "nanoseconds" not in str(column.logical_type)  # pyarrow rounds their statistics
     }  # fmt: skip
     return [
         (plain[column.physical_name], wanted.columns[column.name])
@@ -346,11 +346,6 @@ def _places(footer: pq.FileMetaData, target: Target, wanted: WantedKeys) -> list
         if column.physical_name in plain and column.name not in target.partition_columns
         and wanted.columns[column.name].is_bounded
     ]  # fmt: skip
-
-
-def _in_other_units(column: Any) -> bool:
-    """True for nanoseconds, because pyarrow rounds their statistics."""
-    return "nanoseconds" in str(column.logical_type)
 
 
 def matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:

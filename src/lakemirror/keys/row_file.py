@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ import pyarrow as pa
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.row_work import TargetColumn
 from lakemirror.keys.key_file import Replaced
-from lakemirror.keys.key_format import Damaged
+from lakemirror.keys.key_format import Damaged, framed, header_of
 from lakemirror.keys.key_values import mixed
 from lakemirror.storage.many_pieces import TooShort, read_pieces
 
@@ -55,18 +54,13 @@ def can_hold(columns: Sequence[TargetColumn]) -> bool:
 
 def header_bytes(identity: str, rows: int, texts: int, columns: Sequence[Column]) -> bytes:
     """The header of a copy. ValueError if it is too long."""
-    header = {"identity": identity, "rows": rows, "texts": texts, "columns": columns}
-    text = json.dumps(header).encode()
-    if len(text) > HEADER - 16:
-        raise ValueError("the header is too long")
-    head = _MAGIC + len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little") + text
-    return head.ljust(HEADER, b"\0")
+    return framed({"identity": identity, "rows": rows, "texts": texts, "columns": columns}, _MAGIC, HEADER)
 
 
 def identity_of(path: Path) -> str:
     """The identity of the data file whose rows are at `path`. Errors: Damaged, OSError."""
     with path.open("rb") as file:
-        return str(_header_of(file)["identity"])
+        return str(header_of(file, _MAGIC, HEADER, "copy of rows")["identity"])
 
 
 class RowFile:
@@ -77,7 +71,7 @@ class RowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb", buffering=0) as file:
-            header = _header_of(file)
+            header = header_of(file, _MAGIC, HEADER, "copy of rows")
             stat = os.fstat(file.fileno())
         try:
             self.identity, self.rows, self._texts = str(header["identity"]), int(header["rows"]), int(header["texts"])
@@ -256,14 +250,3 @@ def is_text(kind: pa.DataType) -> bool:
 def name_of(column: TargetColumn) -> tuple[Any, ...]:
     """What tells a column of a copy from others."""
     return column.physical_name, column.type, column.field_id, column.by_id, column.default
-
-
-def _header_of(file: IO[bytes]) -> dict[str, Any]:
-    head = file.read(HEADER)
-    size = int.from_bytes(head[8:12], "little")
-    text = head[16:][:size]
-    is_whole = len(head) == HEADER and len(text) == size and zlib.crc32(text) == int.from_bytes(head[12:16], "little")
-    header = json.loads(text) if is_whole and head[:8] == _MAGIC and text else None
-    if not isinstance(header, dict) or "identity" not in header:
-        raise Damaged(f"{file.name} is no copy of rows")
-    return header

@@ -21,11 +21,21 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.data_rows import constant
 from lakemirror.keys.key_file import KeysOfLayout
 from lakemirror.keys.key_layout import KeyLayout, encode
-from lakemirror.keys.key_values import are_dense, combined, comparable, comparable_column, key_codes, whole_numbers
+from lakemirror.keys.key_values import (
+    combined,
+    comparable,
+    comparable_column,
+    is_number,
+    key_codes,
+    numbers_of,
+    whole_numbers,
+)
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_DENSE, _DENSE_IF_FEW = 8, 32  # a map of the wanted numbers has at most so many places for each number
+_FEW = 1 << 24  # places: they take 16 MB
 _EXACT_DIGITS = 15  # every writer's JSON numbers hold a decimal of so many digits exactly
 
 
@@ -73,22 +83,17 @@ class WantedColumn:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """The values without NULL, ascending; dense ones without repetitions. Only if `is_number`."""
-        values = numbers_of(self.values.drop_null())
-        if self._is_wanted is None:
-            return np.sort(values)
-        found: np.ndarray = np.flatnonzero(self._is_wanted).astype(values.dtype) + values.min()
-        return found
+        """The values without NULL and repetitions, ascending. Only if `is_number`."""
+        values = np.sort(numbers_of(self.values.drop_null()))
+        repeated = values[1:] == values[:-1]
+        return np.delete(values, np.flatnonzero(repeated)) if repeated.any() else values
 
     @cached_property
-    def _is_wanted(self) -> np.ndarray | None:
-        """For each number from the lowest wanted one on, whether it is wanted; None if they are not dense."""
-        values = numbers_of(self.values.drop_null())
-        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        if not len(values) or not are_dense(high - low, len(values)):
-            return None
-        found = np.zeros(high - low + 1, bool)
-        found[np.subtract(values, values.dtype.type(low), dtype=np.int64)] = True
+    def _is_wanted(self) -> np.ndarray:
+        """For each number from the lowest wanted one to the one after the highest, whether it is wanted."""
+        numbers = self.numbers
+        found = np.zeros(int(numbers[-1]) - int(numbers[0]) + 2, bool)
+        found[np.subtract(numbers, numbers[0], dtype=np.int64)] = True
         return found
 
     def places_of(self, values: np.ndarray) -> np.ndarray | None:
@@ -96,13 +101,15 @@ class WantedColumn:
 
         `values`: as from `numbers_of`, of this column's type.
         """
-        is_wanted = self._is_wanted
-        if is_wanted is None or values.dtype != self.numbers.dtype:
+        numbers = self.numbers
+        if not len(numbers) or values.dtype != numbers.dtype:
             return None
-        inside = (values >= self.numbers[0]) & (values <= self.numbers[-1])
-        distance = np.subtract(values, self.numbers[0], dtype=np.int64)
-        distance[~inside] = 0
-        return np.flatnonzero(is_wanted[distance] & inside)
+        width, count = int(numbers[-1]) - int(numbers[0]), len(numbers) + len(values)
+        if width > max(_DENSE * count, min(_DENSE_IF_FEW * count, _FEW)) + 1024:
+            return None
+        distance = np.subtract(values, numbers[0], dtype=np.int64).view(np.uint64)  # of a lower value: above all
+        places = np.minimum(distance, np.uint64(len(self._is_wanted) - 1), out=distance).view(np.int64)
+        return np.flatnonzero(self._is_wanted.take(places))
 
     @cached_property
     def bounds(self) -> tuple[Any, Any] | None:
@@ -188,20 +195,6 @@ def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
     mark[codes[len(found) :]] = True
     result: np.ndarray = found[mark[codes[: len(found)]]]
     return result
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """True for key types that are compared as integers."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
-
-
-def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
-    """The values as integers: dates as days since 1970, timestamps as microseconds since 1970."""
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    return np.asarray(combined(values))
 
 
 def number(value: Any) -> int:

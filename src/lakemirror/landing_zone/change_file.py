@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.errors import LakemirrorError, Rejected, first_line
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder, data_stem
 from lakemirror.parquet.footer import FooterContradiction, read_footer
@@ -241,12 +241,12 @@ def complete(
         except OSError as error:
             if error.errno is not None:  # from the store; pyarrow also calls a broken footer an OSError
                 raise LakemirrorError("storage-unavailable", f"{entry.path}: {error.strerror or error}") from error
-            why = _first_line(error)
+            why = first_line(error)
         except FooterContradiction as error:
-            message = f"{entry.name} cannot be read: {_first_line(error)}"
+            message = f"{entry.name} cannot be read: {first_line(error)}"
             return Rejected("file-unreadable", message, entry.path)
         except (pa.ArrowException, ValueError, MemoryError) as error:
-            why = _first_line(error)
+            why = first_line(error)
     if -_SKEW < seconds_since(entry.modified, readiness.now) < readiness.settle:
         return Waiting(f"{entry.name} to be complete", min(entry.modified / 1e9, readiness.now))
     kind = "delimited" if is_text else "Parquet"
@@ -343,8 +343,3 @@ def _relies_on_time(files: TableFiles) -> bool:
         and all(not stem.isdecimal() and file.entry.name.endswith(".parquet") for stem, file in files.others)
         and not any(file.partition for _, file in files.others)
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

@@ -76,7 +76,7 @@ def table_type(arrow_type: pa.DataType) -> str | None:
     if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
         return table_type(arrow_type.value_type)
     if isinstance(arrow_type, pa.BaseExtensionType):
-        return "string" if _is_uuid(arrow_type) else table_type(arrow_type.storage_type)
+        return "string" if is_uuid(arrow_type) else table_type(arrow_type.storage_type)
     if pa.types.is_decimal(arrow_type) and arrow_type.precision <= 38 and 0 <= arrow_type.scale <= arrow_type.precision:
         return f"decimal({arrow_type.precision},{arrow_type.scale})"
     if pa.types.is_timestamp(arrow_type):
@@ -125,7 +125,7 @@ def becomes_text(arrow_type: pa.DataType) -> bool:
     if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
         return becomes_text(arrow_type.value_type)
     if isinstance(arrow_type, pa.BaseExtensionType):
-        return not _is_uuid(arrow_type) and becomes_text(arrow_type.storage_type)
+        return not is_uuid(arrow_type) and becomes_text(arrow_type.storage_type)
     return _is_nested(arrow_type) or bool(pa.types.is_time(arrow_type))
 
 
@@ -269,7 +269,8 @@ def _encoding(column: pq.ColumnSchema) -> str:
     return {"ENUM": "enum", "UUID": "uuid"}.get(column.logical_type.type, "")
 
 
-def _is_uuid(arrow_type: pa.BaseExtensionType) -> bool:
+def is_uuid(arrow_type: pa.DataType) -> bool:
+    """True for UUIDs as an extension type."""
     return getattr(arrow_type, "extension_name", "") == "arrow.uuid"  # its class is younger than our oldest pyarrow
 
 

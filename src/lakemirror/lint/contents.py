@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.errors import TableError
+from lakemirror.errors import TableError, first_line
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, table_type
 from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
@@ -56,7 +56,7 @@ def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen
     try:
         columns = file_columns(change.footer)
     except pa.ArrowException as error:
-        yield reported("file-unreadable", f"its schema cannot be read: {_line(error)}", table=table, file=path)
+        yield reported("file-unreadable", f"its schema cannot be read: {first_line(error)}", table=table, file=path)
         return
     findings = list(_check_columns(columns, path, expected, seen))
     yield from findings
@@ -71,7 +71,7 @@ def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen
     except FileNotFoundError:
         return  # deleted by its publisher since the listing
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
-        yield reported("file-unreadable", f"its rows cannot be read: {_line(error)}", table=table, file=path)
+        yield reported("file-unreadable", f"its rows cannot be read: {first_line(error)}", table=table, file=path)
 
 
 def check_delimited(
@@ -247,8 +247,3 @@ def _batch_rows(footer: pq.FileMetaData, names: Sequence[str]) -> int:
 
 def _is_nested(column: FileColumn) -> bool:
     return bool(pa.types.is_nested(column.arrow_type))
-
-
-def _line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

@@ -105,16 +105,15 @@ def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact
 
 
 def merge_history(
-    table: str, before: int, version: int, *, durability: str = POWER, rewrite: Rewrite = compact,
-    known: Known = lambda: None,
-) -> int:  # fmt: skip
+    table: str, before: int, version: int, *, durability: str = POWER, known: Known = lambda: None
+) -> int:
     """The same for a history table after these commits of the mirrored one: files with rows that every apply looks up
     (`policy.in_tiers`), or, two commits later, others (`policy.in_short_turn`)."""
     due = is_tier_due(before, version), is_tier_due(before + 2, version + 2)
     if not any(due):
         return 0
     choose = policy.in_tiers if due[0] else _nothing, policy.in_short_turn if due[1] else _nothing
-    return _merge_now(table, choose, durability, rewrite, known)
+    return _merge_now(table, choose, durability, compact, known)
 
 
 def merge_when_idle(

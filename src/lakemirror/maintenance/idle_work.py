@@ -77,14 +77,13 @@ class Maintenance:
         retention_days: float,
         *,
         durability: str = POWER,
-        rewrite: compaction.Rewrite | None = None,
         on_written: Callable[[Target, Sequence[Action]], None] = lambda _target, _adds: None,
         look_every: float = 5.0,
         pace: Pace = PACE,
     ) -> None:
-        """`uri` gives a table's folder; `retention_days`: how long unused files are kept; `rewrite`: who writes files
-        again, the kernel in this process if None. `on_written` gets the files that it has written. `look_every`:
-        seconds from one look at all tables to the next, where nothing is due. `pace` can be changed later."""
+        """`uri` gives a table's folder; `retention_days`: how long unused files are kept; `on_written` gets the files
+        that it has written. `look_every`: seconds from one look at all tables to the next, where nothing is due.
+        `pace` can be changed later."""
         self.pace = pace
         self.kept: Callable[[str], Collection[int]] = lambda _: ()  # versions of a table that a vacuum leaves readable
         self.done: Callable[[str, str, float, int], None] = lambda *_: None  # gets operation, table, seconds, files
@@ -92,7 +91,6 @@ class Maintenance:
         self._retention = retention_days * 86_400
         self._durability = durability
         self._look_every = look_every
-        self._compacted = rewrite or partial(compact, is_cancelled=self._is_cancelled)
         self._on_written = on_written
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
         self._work: Future[None] | None = None
@@ -208,7 +206,7 @@ class Maintenance:
             self._not_before = now + _SHARE * (now - begun)
 
     def _rewrite(self, work: RewriteWork) -> Sequence[Action]:
-        adds = self._compacted(work)
+        adds = compact(work, is_cancelled=self._is_cancelled)
         self._on_written(work.target, adds)
         return adds
 

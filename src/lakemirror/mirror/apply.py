@@ -50,7 +50,6 @@ from lakemirror.storage.durable import POWER, make_folders, remove_empty_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
-_MOST_NOTES = 50
 _LONGEST_TOKEN = 200
 
 
@@ -187,9 +186,10 @@ def commit(
             also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability), check)
             check = _checked  # all targets get what was read, also where a file changes between their commits
         if written.missing:
-            plan = _with_missing(plan, written.missing)
-        if written.beyond:
-            plan = _with_beyond(plan)
+            plan = _with_warning(plan, "partial-row-missing", f"{written.missing} {MISSING_ROWS}")
+        if written.beyond and plan.base.history is not None:
+            what = "got late changes that are older than `late_days`: versions may be inexact"
+            plan = _with_warning(plan, BEYOND, f"{plan.base.history.target} {what}")
         view, batch = plan.view, plan.batch
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
         detection = view.detection
@@ -237,18 +237,9 @@ def _commit_history(
     return tuple(done)
 
 
-def _with_missing(plan: ApplyPlan, missing: int) -> ApplyPlan:
-    """The plan with a warning of partial rows that got NULLs."""
-    message = f"{missing} {MISSING_ROWS}"
-    warned = Warned("partial-row-missing", message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
-
-
-def _with_beyond(plan: ApplyPlan) -> ApplyPlan:
-    """The plan with a warning of late changes whose place among forgotten changes is not known."""
-    assert plan.base.history is not None
-    message = f"{plan.base.history.target} got late changes that are older than `late_days`: versions may be inexact"
-    warned = Warned(BEYOND, message, plan.batch.files[0].file.entry.path)
+def _with_warning(plan: ApplyPlan, code: str, message: str) -> ApplyPlan:
+    """The plan with a warning that its row work has shown."""
+    warned = Warned(code, message, plan.batch.files[0].file.entry.path)
     return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
 
 
@@ -346,7 +337,7 @@ def _manifest(plan: ApplyPlan, detection: Detection, written: Written) -> Manife
         rows=(before.rows if before else 0) + batch.rows,
         bytes=(before.bytes if before else 0) + batch.bytes,
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,
-        notes=with_notes(before.notes if before else (), batch.warnings, _MOST_NOTES),
+        notes=with_notes(before.notes if before else (), batch.warnings),
         detection=detection.to_json(),
         ignored_deletes=(before.ignored_deletes if before else 0) + written.ignored,
         late_changes=(before.late_changes if before else 0) + written.late,

@@ -21,7 +21,7 @@ from lakemirror.landing_zone.cut_manifests import CutManifest, CutManifests, cut
 from lakemirror.landing_zone.identity import marker_of
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.maintenance.vacuum import files_of_table, named_paths
-from lakemirror.mirror.position import current_position, parse_manifest
+from lakemirror.mirror.position import parse_manifest, position_of_commit
 from lakemirror.mirror.table_log import OURS
 from lakemirror.settings.settings import Settings
 from lakemirror.storage import Storage, place
@@ -307,8 +307,7 @@ def _applies(table: str) -> Iterator[_Apply]:
     """The applies in the log of a Delta table, newest first."""
     same: list[tuple[int, int]] = []
     for version, actions in latest_commits(table):
-        txns = (each["txn"] for each in actions if "txn" in each)
-        position = current_position({txn["appId"]: txn["version"] for txn in txns})
+        position = position_of_commit(actions)
         info: Mapping[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         manifest = parse_manifest(info.get("userMetadata")) if position is not None else None
         if position is not None and manifest is not None:

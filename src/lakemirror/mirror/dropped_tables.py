@@ -19,7 +19,8 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.table_options import LATE, HistoryOptions
 from lakemirror.landing_zone.zone import TableName, Zone
-from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.mirror.table_places import BETWEEN, OWN, tables_in, was_filled_from
 from lakemirror.mirror.table_states import TableStates
@@ -111,7 +111,7 @@ class DroppedTables:
             unfilled = {target for name, target in targets.items() if not tables.had_rows(name)}
             for target in self.look(set(targets.values()), is_no_miss, unfilled):
                 log.info("%s was dropped: its folder is gone", target)
-                tables.tell(partial(_dropped, target))
+                tables.tell(methodcaller("dropped", target))
             self.purge(self.kept_days)
             if self.failure is not None:
                 raise self.failure
@@ -297,10 +297,6 @@ def move_to_dropped(storage: Storage, target: str) -> None:
     resting = _kept_at(target)
     storage.move(target, resting)
     storage.touch(resting)
-
-
-def _dropped(target: str, observer: Observer) -> None:
-    observer.dropped(target)
 
 
 def _kept_at(target: str) -> str:

@@ -301,7 +301,7 @@ def _bring_back(storage: Storage, name: TableName) -> int:
         waits = sorted(
             (-_number(home), home, entry.path)
             for entry in _archived(folder)
-            if (home := _home_path(entry.path, PROCESSED)) not in there | brought
+            if (home := _home(entry, PROCESSED)) not in there | brought
         )
         if not waits:
             break
@@ -328,11 +328,7 @@ def _with_archive(folder: TableFolder) -> TableFolder:
 
 def _home(entry: Entry, aside: str) -> str:
     """The path at which an archived file was published."""
-    return _home_path(entry.path, aside)
-
-
-def _home_path(path: str, aside: str) -> str:
-    return path.replace(f"/{aside}/", "/", 1)
+    return entry.path.replace(f"/{aside}/", "/", 1)
 
 
 def _place(entry: Entry, name: TableName) -> str:

@@ -27,6 +27,7 @@ import os
 import re
 import time
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -93,6 +94,11 @@ def current_position(transactions: Mapping[str, int]) -> Position | None:
         if position is not None and (found is None or position.generation > found.generation):
             found = position
     return found
+
+
+def position_of_commit(actions: Iterable[Mapping[str, Any]]) -> Position | None:
+    """The position that a commit sets; None if it sets none of ours."""
+    return current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
 
 
 def parse_app_id(app_id: str, number: int) -> Position | None:
@@ -163,7 +169,7 @@ class Manifest:  # 21 fields: the members of the JSON object in a commit
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 
-def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int) -> tuple[str, ...]:
+def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int = 50) -> tuple[str, ...]:
     """The notes of a manifest: the earlier ones and the new warnings, each once with its first file.
 
     A note is a warning as a manifest keeps it: `code: message`, a line break, the file. `value-converted` goes without
@@ -352,17 +358,9 @@ def _hash(path: str) -> bytes:
 
 
 def _find(content: bytes, wanted: bytes) -> bool:
-    low, high = 0, len(content) // _HASH
-    while low < high:
-        middle = (low + high) // 2
-        at = content[middle * _HASH : (middle + 1) * _HASH]
-        if at == wanted:
-            return True
-        if at < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return False
+    places = range(0, len(content), _HASH)
+    number = bisect_left(places, wanted, key=lambda at: content[at : at + _HASH])
+    return content[number * _HASH : (number + 1) * _HASH] == wanted
 
 
 def _split(content: bytes) -> Iterable[bytes]:

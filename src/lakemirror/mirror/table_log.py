@@ -32,6 +32,7 @@ from lakemirror.mirror.position import (
     current_position,
     parse_detection,
     parse_manifest,
+    position_of_commit,
     sequences,
 )
 from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, missing_columns
@@ -132,7 +133,7 @@ def read_table_log(table: str, listed: Log | None = None) -> TableLog | None:
     newer: list[tuple[int, Sequence[Action]]] = []
     for number, actions in latest_commits(table, listed=listed):
         newest = max(newest, number)
-        position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
+        position = position_of_commit(actions)
         if position is not None:
             manifest = manifest_of(actions)
             if manifest is None:
@@ -322,8 +323,7 @@ def _restored_version(info: Mapping[str, Any]) -> int | None:
 
 def _moves_back(actions: Sequence[Action], position: Position | None) -> bool:
     """True for a commit that sets an earlier position than our last apply."""
-    given = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
-    after = current_position(given)
+    after = position_of_commit(actions)
     if after is None or position is None:
         return False
     return (after.generation, after.number) < (position.generation, position.number)

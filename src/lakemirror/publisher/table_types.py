@@ -73,7 +73,7 @@ def fitted(
         if (
             published is None
             or _fits(field.type, published)
-            or (zoneless != NTZ and _are_instants(field.type, published))
+            or (zoneless != NTZ and (table_type(field.type), table_type(published)) == ("timestamp", "timestamp_ntz"))
             or (_widens(published, field.type) and may_widen())
         ):
             fields.append(field)
@@ -136,11 +136,6 @@ def _has_place(kind: pa.DataType) -> bool:
 def _fits(given: pa.DataType, before: pa.DataType) -> bool:
     one, other = table_type(given), table_type(before)
     return one is None or (other is not None and fits(one, other))
-
-
-def _are_instants(given: pa.DataType, before: pa.DataType) -> bool:
-    """True for times with a zone in a column of times without one."""
-    return (table_type(given), table_type(before)) == ("timestamp", "timestamp_ntz")
 
 
 def _widens(before: pa.DataType, given: pa.DataType) -> bool:

@@ -36,7 +36,7 @@ class ReadableTable:
     def snippets(self, version: int | None = None) -> dict[str, str]:
         """For each tool the lines that read this table. `version`: that one; None: the newest."""
         path = repr(self.path)
-        frame = _identifier(self.name)
+        frame = re.sub(r"\W|^(?=\d)", "_", self.name)
         given, option, clause = "", "", ""
         if version is not None:
             given, option, clause = (
@@ -87,10 +87,6 @@ def _look_at(folder: Place, name: str) -> ReadableTable:
     vectors = any(add.get("deletionVector") for add in snapshot.files.values())
     unreadable = tuple(each.client for each in verdicts(snapshot, newest_clients()) if each.read != "yes")
     return ReadableTable(name, str(folder), snapshot.version, columns, vectors, unreadable)
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W|^(?=\d)", "_", name)
 
 
 def _sql(text: str) -> str:

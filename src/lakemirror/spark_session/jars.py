@@ -166,7 +166,7 @@ def _fetch_into(folder: Path, settings: ProcessSettings) -> None:
             ) from error
         for jar in DELTA_JARS:
             path = Path(place, "jars", jar.fetched_name)
-            if not path.is_file() or _sha256(path) != jar.sha256:
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
                 raise SetupError("jars-missing", f"what was fetched as {jar.coordinates} is not the jar expected")
         for jar in DELTA_JARS:
             Path(place, "jars", jar.fetched_name).replace(folder / jar.name)
@@ -177,10 +177,6 @@ def _lock(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
         yield
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _main() -> int:

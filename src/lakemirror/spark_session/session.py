@@ -90,7 +90,7 @@ def start(
             active = _active()
             if active is not None:
                 session = active
-            elif _within_spark_submit():
+            elif "PYSPARK_GATEWAY_PORT" in os.environ:
                 session = _of_spark_submit(settings, delta=delta)
             elif remote := remote_variable(settings):
                 session = _remote(remote)
@@ -305,10 +305,6 @@ def _active() -> SparkSession | None:
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-
-
-def _within_spark_submit() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _of_spark_submit(settings: ProcessSettings, *, delta: bool) -> SparkSession:

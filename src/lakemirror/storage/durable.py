@@ -266,8 +266,8 @@ def put_table(path: Place, write: Callable[[Any], object], *, durable: bool) -> 
         temporary.unlink(missing_ok=True)
 
 
-def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
-    """Checks that files below `root` still exist. Those that were changed before then (seconds since 1970) get the time
+def keep_young(paths: Iterable[Place], before: float) -> None:
+    """Checks that these files still exist. Those that were changed before then (seconds since 1970) get the time
     of now: a vacuum removes old files that no commit names.
 
     FileNotFoundError, `storage-unavailable`. Sends no request for a file that this process has just made.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -25,3 +26,20 @@ def test_whole_numbers_at_the_edges(kind: pa.DataType, values: list[Any], is_com
     codes = key_codes(pa.table(keys)).tolist()
     assert [codes.index(code) for code in codes] == [values.index(value) for value in values]
     assert min(codes) >= 0
+
+
+@pytest.mark.parametrize("is_composite", [False, True])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint64(), pa.date32(), pa.timestamp("us", "UTC")])
+@pytest.mark.parametrize("width", [10, 40_000, 1 << 30])
+def test_whole_numbers_far_apart(width: int, kind: pa.DataType, is_composite: bool) -> None:
+    """The codes are few: an array with a place for each is small."""
+    generator = np.random.default_rng(width)
+    numbers = generator.choice(generator.integers(0, width, 900), 2_000)
+    highest = (1 << 64) - 1 if kind == pa.uint64() else (1 << 31) - 1
+    values = (np.full(2_000, highest, np.uint64) - numbers.astype(np.uint64)).tolist()
+    whole = {pa.date32(): pa.int32(), pa.uint64(): pa.uint64()}.get(kind, pa.int64())
+    column = pa.array(values, whole)
+    keys = {"a": column.cast(kind), **({"b": pa.array(numbers % 7)} if is_composite else {})}
+    codes = key_codes(pa.table(keys))
+    assert ((codes[:, None] == codes) == (numbers[:, None] == numbers)).all()
+    assert codes.min() >= 0 and codes.max() < 9 * len(codes) + 1_024

@@ -261,6 +261,6 @@ def test_numbers_that_do_not_rise_are_found_also_at_the_ends_of_their_type(tmp_p
 @pytest.mark.parametrize(
     ("type_", "lowest"), [(pa.int8(), -128), (pa.int64(), -(1 << 63)), (pa.uint8(), 155), (pa.uint64(), 1 << 63)]
 )
-def test_dense_numbers_rise_once_each_also_at_the_ends_of_their_type(type_: pa.DataType, lowest: int) -> None:
+def test_numbers_rise_once_each_also_at_the_ends_of_their_type(type_: pa.DataType, lowest: int) -> None:
     column = WantedColumn(pa.chunked_array([pa.array([lowest + each for each in (3, 100, 0, 3, 1)] * 20, type_)]))
     assert column.numbers.tolist() == [lowest + each for each in (0, 1, 3, 100)]

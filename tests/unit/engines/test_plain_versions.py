@@ -14,7 +14,6 @@ import pytest
 from tests.history_model import DELETE, UPSERT, hashable
 from tests.rounds import rounds
 
-from lakemirror.engines.kernels import plain_versions
 from lakemirror.engines.kernels.plain_versions import plain_keys, versions_after
 from lakemirror.engines.kernels.version_rows import Changed, VersionRows, fold_versions
 from lakemirror.engines.row_work import Target, TargetColumn, Versioning
@@ -174,13 +173,3 @@ def test_closed_versions_are_read_for_the_keys_that_need_them(sequence: tuple[st
         assert new_rows(found.rows) == new_rows(expected), f"seed {seed}"
         skipped += asked[0] > sum(asked[1:])
     assert skipped > 10
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_few_codes_tell_the_same_keys_apart(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    count = int(generator.integers(1, 60))
-    codes = generator.choice(generator.integers(0, 5_000, 40), count)
-    few = plain_versions._few_codes(codes, int(generator.integers(0, count + 1)))
-    assert few.max() < 2 * count and few.min() >= 0
-    assert ((few[:, None] == few) == (codes[:, None] == codes)).all()

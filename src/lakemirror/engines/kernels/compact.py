@@ -22,9 +22,8 @@ from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, Target
-from lakemirror.keys.key_values import order_of, whole_numbers
+from lakemirror.keys.key_values import is_number, numbers_of, order_of, whole_numbers
 from lakemirror.keys.look_up import read_footer
-from lakemirror.keys.wanted_keys import is_number, numbers_of
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.row_markers import NEVER_COLUMNS
 from lakemirror.storage.place import place

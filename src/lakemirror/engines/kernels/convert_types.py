@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today_micros
 from lakemirror.engines.kernels.json_text import json_text, plain
-from lakemirror.landing_zone.column_types import FileColumn, arrow_type, table_type
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type, is_uuid, table_type
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT, marker_number
 from lakemirror.landing_zone.zoneless import NoInstant, instants
 
@@ -91,7 +91,7 @@ def _in_table_type(values: pa.Array, how: Conversion) -> pa.Array:
     kind, encoding = values.type, how.column.encoding
     if pa.types.is_nested(kind):
         return json_text(values, how.calendar, int96=how.int96)
-    if encoding == "uuid" or (pa.types.is_fixed_size_binary(kind) and _is_uuid(how.column.arrow_type)):
+    if encoding == "uuid" or (pa.types.is_fixed_size_binary(kind) and is_uuid(how.column.arrow_type)):
         return _uuid_text(values)
     if encoding == "enum":
         text = values.cast(pa.binary()).view(pa.string())
@@ -108,10 +108,6 @@ def _in_table_type(values: pa.Array, how: Conversion) -> pa.Array:
     if pa.types.is_decimal(kind) and not pa.types.is_decimal128(kind):
         return values.cast(pa.decimal128(min(38, kind.precision), kind.scale))
     return values
-
-
-def _is_uuid(kind: pa.DataType) -> bool:
-    return getattr(kind, "extension_name", "") == "arrow.uuid"
 
 
 def _moments(values: pa.Array, how: Conversion) -> pa.Array:

@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.equal_rows import equal_rows
-from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_of, sequence_ranks
 from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
     fold_versions,
     key_values,
-    sequence_of,
     tracked_columns,
 )
 from lakemirror.engines.row_work import Target, Versioning
@@ -79,7 +78,7 @@ def plain_keys(
     """The keys whose changes need no look at points in time. The parameters are those of `fold_versions`."""
     tables = [known, changes.rows, *([] if remembered is None else [remembered.rows])]
     keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
-    both = _few_codes(key_codes(comparable(keys)), known.num_rows)
+    both = key_codes(comparable(keys))
     codes = np.split(both, np.cumsum([table.num_rows for table in tables])[:-1])
     (old, new), width = codes[:2], int(both.max(initial=-1)) + 1
     is_open = _as_bool(known[END_AT].is_null())
@@ -108,23 +107,6 @@ def plain_keys(
     versions = np.flatnonzero((change >= 0) & ~others[old])
     news = lacks[~others[new[lacks]]]
     return PlainKeys(versions, change[versions], news, codes, others, deeper)
-
-
-def _few_codes(codes: np.ndarray, versions: int) -> np.ndarray:
-    """Codes of the same keys that are below the number of rows: arrays with a place for each code then are small.
-
-    `versions`: so many of the rows come first, mostly in the order of their keys, which takes little time."""
-    width = int(codes.max(initial=-1)) + 1
-    if width <= 2 * len(codes):
-        return codes
-    numbers = np.zeros(width, np.int32)
-    numbers[codes[:versions]] = np.arange(1, versions + 1, dtype=np.int32)
-    fewer: np.ndarray = numbers[codes].astype(np.int64)
-    others = np.flatnonzero(fewer == 0)
-    numbers[codes[others]] = others + 1
-    fewer[others] = numbers[codes[others]]
-    fewer -= 1
-    return fewer
 
 
 def _repeated(codes: np.ndarray, place: np.ndarray) -> np.ndarray:

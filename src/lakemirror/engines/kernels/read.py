@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget, TooLarge, share_of
-from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, unreadable
+from lakemirror.engines.kernels.row_reader import Changes, Reading, unreadable
 from lakemirror.engines.row_work import ChangeUnit
 from lakemirror.engines.units import Shared
-from lakemirror.errors import Bad, LakemirrorError, Rejected
+from lakemirror.errors import Bad, LakemirrorError, Rejected, first_line
 from lakemirror.storage.place import opened
 
 

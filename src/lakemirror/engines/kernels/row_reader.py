@@ -38,7 +38,7 @@ from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.engines.units import Shared
-from lakemirror.errors import Bad, Rejected
+from lakemirror.errors import Bad, Rejected, first_line
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UNCHANGED
 from lakemirror.landing_zone.unchanged_columns import read_unchanged
@@ -372,8 +372,3 @@ def _is_valid(values: pa.Array) -> bool:
 def unreadable(unit: ChangeUnit, why: object) -> Bad:
     message = f"{unit.name}: its rows cannot be read: {first_line(why)}"
     return Bad(Rejected("file-unreadable", message, unit.name))
-
-
-def first_line(why: object) -> str:
-    lines = str(why).strip().splitlines()
-    return lines[0][:200] if lines else type(why).__name__

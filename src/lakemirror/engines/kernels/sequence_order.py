@@ -22,6 +22,13 @@ _WHOLE = {pa.timestamp("us").id: pa.int64(), pa.date32().id: pa.int32()}
 """As which numbers times and days are written, because not every year has a text that can be read."""
 
 
+def sequence_of(rows: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    """The values of the sequence's columns as structs."""
+    columns = [rows[name].combine_chunks() for name in names]
+    arrays = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in columns]
+    return pa.chunked_array([pa.StructArray.from_arrays(arrays, names=list(names))])
+
+
 def sequence_ranks(parts: Sequence[pa.ChunkedArray], keys: int) -> list[np.ndarray]:
     """Numbers (int64) that compare as the sequences do, for each part. `parts`: structs of the sequence's columns.
     `keys`: how many keys they belong to.

@@ -30,7 +30,7 @@ from lakemirror.engines.kernels.intervals import (
     fold_intervals,
     points_in_order,
 )
-from lakemirror.engines.kernels.sequence_order import from_texts, sequence_ranks
+from lakemirror.engines.kernels.sequence_order import from_texts, sequence_of, sequence_ranks
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
@@ -125,13 +125,6 @@ def completed_rows(
     rows = _rows(target, versioning, known, changes, remembered)
     content = _completed(rows, changes, soft=versioning.deletes != HARD)
     return content.slice(content.num_rows - len(changes.markers))
-
-
-def sequence_of(rows: pa.Table, names: tuple[str, ...]) -> pa.ChunkedArray:
-    """The values of the sequence's columns as structs."""
-    columns = [rows[name].combine_chunks() for name in names]
-    arrays = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in columns]
-    return pa.chunked_array([pa.StructArray.from_arrays(arrays, names=list(names))])
 
 
 def bounds_of(versions: pa.Table, column: str, names: tuple[str, ...]) -> pa.ChunkedArray:
@@ -290,6 +283,12 @@ def key_values(rows: pa.Table, target: Target) -> pa.Table:
         for key in target.keys
     }
     return pa.table(columns)
+
+
+def codes_of(tables: Sequence[pa.Table], target: Target) -> list[np.ndarray]:
+    """One number for each row of each table, the same for rows with the same key."""
+    keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
+    return np.split(key_codes(comparable(keys)), np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def plain_columns(rows: pa.Table) -> pa.Table:

@@ -37,8 +37,6 @@ from lakemirror.mirror.table_rules import TableRules
 from lakemirror.status.status import format_time
 from lakemirror.storage import Storage, place
 
-_MOST_NOTES = 50
-
 
 def prepare(
     view: View, current: Base, base_of: Callable[[HistoryTable], Base], rules: TableRules, storage: Storage, target: str
@@ -160,5 +158,5 @@ def _manifest(view: View, table: HistoryTable, position: Position, began: float)
         return first  # new, or of a table that was dropped and is back: it lacks nothing
     since = f"after number {table.at.number} " if table.at.identity == position.identity else ""
     message = f"{table.target} lacks changes {since}up to number {position.number}: its option was off"
-    notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)], _MOST_NOTES)
+    notes = with_notes(before.notes if before else (), [Warned(GAP, message, table.target)])
     return replace(first, notes=notes)

@@ -30,8 +30,8 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows, undeleted_rows
-from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_ranks
-from lakemirror.engines.kernels.version_rows import Changed, bounds_of, key_values, plain_columns, sequence_of
+from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_of, sequence_ranks
+from lakemirror.engines.kernels.version_rows import Changed, bounds_of, codes_of, key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.sequence_bounds import least_bound, reaches
@@ -40,7 +40,7 @@ from lakemirror.engines.units import Shared
 from lakemirror.engines.versions import changed_versions, may_have_closed, may_have_open
 from lakemirror.engines.write_versions import look_here, write_feed
 from lakemirror.errors import LakemirrorError
-from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
+from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE, UPSERT
 from lakemirror.landing_zone.table_options import SCD2
@@ -160,7 +160,7 @@ def are_of_the_rows(versions: Base, current: Base, keys: Sequence[str]) -> bool:
     buckets = 1 + sum(record_count(add) or _ROWS for _, files in parts for add in files) // _ROWS
     for bucket in range(buckets):
         both = [_rows(each, target, files, (bucket, buckets)) for each, files in parts]
-        codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
+        codes = np.concatenate(codes_of(both, target))
         ranks = np.concatenate(sequence_ranks([sequence_of(each, sequence) for each in both], len(codes)))
         held = np.split(np.stack([codes, ranks]), [both[0].num_rows], axis=1)
         one, other = (each[:, np.lexsort(each)] for each in held)
@@ -237,13 +237,13 @@ def _check_newest(versions: pa.Table, rows: pa.Table, opened: int, target: Targe
 
     `versions`: the open ones before; `opened`: how many there are after."""
     both = [rows, versions]
-    codes = key_codes(comparable(pa.concat_tables([key_values(each, target) for each in both]).combine_chunks()))
-    count = int(codes.max(initial=-1)) + 1
+    new, old = codes_of(both, target)
+    count = int(max(new.max(initial=-1), old.max(initial=-1))) + 1
     its, last = sequence_ranks([sequence_of(each, sequence) for each in both], count)
-    newest, new = np.full(count, -1), codes[: rows.num_rows]
+    newest = np.full(count, -1)
     np.maximum.at(newest, new, its)  # inserts may have made several rows of a key
-    has_row = newest[codes[rows.num_rows :]] >= 0
-    if opened != np.count_nonzero(newest >= 0) or (last > newest[codes[rows.num_rows :]])[has_row].any():
+    has_row = newest[old] >= 0
+    if opened != np.count_nonzero(newest >= 0) or (last > newest[old])[has_row].any():
         raise RowsBehind
 
 
@@ -307,9 +307,8 @@ def _ended(gone: pa.Table, end: pa.ChunkedArray) -> pa.Table:
 
 def _changes(versions: pa.Table, rows: pa.Table, target: Target, moment: tuple[int, pa.ChunkedArray | None]) -> Changed:
     """The rows as upserts, and the open versions without a row as deletes. `moment`: when; with a sequence, at what."""
-    both = pa.concat_tables([key_values(each, target) for each in (rows, versions)]).combine_chunks()
-    codes = key_codes(comparable(both))
-    gone = versions.take(whole_numbers(np.flatnonzero(~np.isin(codes[rows.num_rows :], codes[: rows.num_rows]))))
+    new, old = codes_of([rows, versions], target)
+    gone = versions.take(whole_numbers(np.flatnonzero(~np.isin(old, new))))
     markers = np.repeat(np.array([UPSERT, DELETE], np.int8), [rows.num_rows, gone.num_rows])
     if moment[1] is not None:
         gone = _ended(gone, moment[1])
@@ -336,11 +335,7 @@ def _rows(source: Target, target: Target, files: Sequence[Action], bucket: tuple
 def _live(source: Target, files: Sequence[Action]) -> Iterator[pa.Table]:
     for add in files:
         for rows in undeleted_rows(add, source):
-            yield rows.filter(_is_null(rows[END_AT])) if END_AT in rows.column_names else rows
-
-
-def _is_null(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.is_null(values)
+            yield rows.filter(pc.is_null(rows[END_AT])) if END_AT in rows.column_names else rows
 
 
 def _without(target: Target, files: Sequence[Action], gone: Mapping[int, np.ndarray]) -> list[Action]:

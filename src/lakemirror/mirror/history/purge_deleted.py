@@ -63,7 +63,7 @@ def purge_deleted(path: str, shown: str, *, stays_soft: bool) -> Purged | None:
     now = int(time.time() * 1000)
     try:
         for add in snapshot.files.values():
-            gone = _dead(add, old)
+            gone = sum(pc.sum(_is_dead(part)).as_py() or 0 for part in live_rows(add, old))
             if stays_soft and not gone:
                 continue
             adds = write_rows(_living(add, old, new), new)
@@ -85,10 +85,6 @@ def purge_deleted(path: str, shown: str, *, stays_soft: bool) -> Purged | None:
 def _info(snapshot: Snapshot, rows: int, files: int) -> dict[str, Any]:
     metrics = {"numDeletedRows": rows, "numRemovedFiles": files}
     return commit_info(snapshot, "DELETE", {"predicate": f'["{DELETED}"]'}, metrics=metrics)
-
-
-def _dead(add: Action, target: Target) -> int:
-    return sum(pc.sum(_is_dead(part)).as_py() or 0 for part in live_rows(add, target))
 
 
 def _living(add: Action, old: Target, new: Target) -> Iterator[pa.RecordBatch]:

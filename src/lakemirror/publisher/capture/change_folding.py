@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import TableError
+from lakemirror.keys.key_values import combined
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPSERT
 from lakemirror.publisher.capture import envelope
@@ -60,7 +61,7 @@ def fold_events(events: pa.Table, shape: TableShape) -> Folded:
     deleted = pc.equal(ops, envelope.DELETE)
     if not shape.key:
         _only_inserts(ops, shape)
-    before, after = (_whole(events[side]) for side in ("before", "after"))
+    before, after = (combined(events[side]) for side in ("before", "after"))
     if shape.key and (moved := _moved(ops, before, after, shape)):
         return fold_events(_split(events, moved), shape)
     masks: dict[str, pa.Array] = {}
@@ -132,10 +133,6 @@ def _only_inserts(ops: pa.Array, shape: TableShape) -> None:
         f"{shape.name}: it has no key, so only inserts are captured; {what} was made",
         table=shape.name,
     )
-
-
-def _whole(column: pa.ChunkedArray) -> Any:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _names(array: pa.StructArray) -> list[str]:

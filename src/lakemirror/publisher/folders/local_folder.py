@@ -95,8 +95,7 @@ class LocalFolder(TableFolder):
     def keep(self, staged: Path) -> None:
         """Nothing is to be done: a staged file is in the table folder already."""
 
-    def is_kept(self, name: str) -> bool:
-        return (self._path / name).exists()
+    is_kept = has
 
     def open_kept(self, name: str) -> BinaryIO:
         return self.open(name)
@@ -107,11 +106,10 @@ class LocalFolder(TableFolder):
     def number(self, kept: str, name: str) -> None:
         _link(self._path / kept, self._path / name)
         reach("publish.after-link")
-        (self._path / kept).unlink(missing_ok=True)
+        self.forget(kept)
         sync_folder(self._path)
 
-    def delete(self, name: str) -> None:
-        (self._path / name).unlink(missing_ok=True)
+    delete = forget
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

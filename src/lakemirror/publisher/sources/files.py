@@ -150,7 +150,7 @@ def read_file(
         stream = _open(name)
         if name != STDIN:
             opened.enter_context(stream)
-        kind = options.format or _format_of(name) or _sniff(stream)
+        kind = options.format or _SUFFIXES.get(_suffix(name)) or _sniff(stream)
         stream = _seekable(stream)
         if kind == "parquet":
             reader = _read_parquet(stream)
@@ -211,10 +211,6 @@ def _open(name: str) -> IO[bytes]:
     if path.suffix in _COMPRESSED:
         return pa.input_stream(str(path), compression="detect")  # type: ignore[no-any-return]
     return path.open("rb")
-
-
-def _format_of(name: str) -> str | None:
-    return _SUFFIXES.get(_suffix(name))
 
 
 def _suffix(name: str) -> str:

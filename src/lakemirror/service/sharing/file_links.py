@@ -39,10 +39,8 @@ class LinkedFile:
 class FileLinks:
     """Makes and opens links. `key`: the secret that signs them; a service with another key opens none of them."""
 
-    def __init__(self, key: bytes, lifetime: int = LIFETIME) -> None:
-        """`lifetime`: of a link, in seconds."""
+    def __init__(self, key: bytes) -> None:
         self._key = key
-        self.lifetime = lifetime
 
     def maker(self, base_url: str, principal: str, database: Sequence[str], expiry: int) -> Callable[[str], str]:
         """The function from a file's path, relative to the database's folder, to its link.

@@ -24,7 +24,7 @@ from lakemirror.service.raw_query import decoded, query_of, raw_path_of
 from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
-from lakemirror.service.sharing.file_links import PREFIX, FileLinks
+from lakemirror.service.sharing.file_links import LIFETIME, PREFIX, FileLinks
 from lakemirror.service.sharing.linked_lines import LinkedLines
 from lakemirror.service.sharing.response_format import HEADER, Client, client_of
 from lakemirror.service.sharing.response_lines import end_line
@@ -152,7 +152,7 @@ class Sharing(Plane):
             table = self._table(asked)
             answer = ask(table, client, wanted)
             now = int(time.time())
-            expiry = now - now % _MINUTE + self.links.lifetime
+            expiry = now - now % _MINUTE + LIFETIME
             workspace = table.database.workspace
             scope = (base_url, asked.caller.name, (workspace.id if workspace else "", table.database.id))
             link = self.links.maker(*scope, expiry)

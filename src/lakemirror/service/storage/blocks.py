@@ -57,7 +57,7 @@ def uncommitted(files: DatabaseFiles, path: str) -> list[tuple[str, int]]:
     with suppress(FileNotFoundError):
         for block in sorted(_folder(files, path).iterdir()):
             with suppress(FileNotFoundError):
-                found.append((_id_of(block.name), block.stat().st_size))
+                found.append((base64.b64encode(base64.urlsafe_b64decode(block.name)).decode(), block.stat().st_size))
     return found
 
 
@@ -140,10 +140,6 @@ def _join(folder: Path, names: list[str], complete: Path) -> None:
 
 def _folder(files: DatabaseFiles, path: str) -> Path:
     return files.staging / "blocks" / hashlib.sha256(path.encode()).hexdigest()
-
-
-def _id_of(name: str) -> str:
-    return base64.b64encode(base64.urlsafe_b64decode(name)).decode()
 
 
 def _unknown() -> Refused:

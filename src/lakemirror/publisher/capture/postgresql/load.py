@@ -39,11 +39,11 @@ where c.relkind = 'r' and (c.oid = {0} or c.oid in (select relid from pg_partiti
 
 
 class Loader:
-    """Reads tables in one snapshot. `readers`: how many sessions at once. Used in a `with` block."""
+    """Reads tables in one snapshot. Used in a `with` block."""
 
-    def __init__(self, options: CaptureOptions, snapshot: str, stopped: Callable[[], bool], readers: int = READERS):
+    def __init__(self, options: CaptureOptions, snapshot: str, stopped: Callable[[], bool]) -> None:
         """`stopped`: True where loads shall end."""
-        self._options, self._snapshot, self._stopped, self._readers = options, snapshot, stopped, readers
+        self._options, self._snapshot, self._stopped = options, snapshot, stopped
         self._open = ExitStack()
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Loader:
             self._idle.put(connection)
             return count
 
-        with worker_pool(self._readers, "capture-load") as pool:
+        with worker_pool(READERS, "capture-load") as pool:
             calls = [pool.submit(read, query) for query in self._queries(table)]
             done, _ = wait(calls, return_when=FIRST_EXCEPTION)
             if any(call.exception() for call in done):
@@ -96,7 +96,7 @@ class Loader:
             )
         queries = []
         for name, pages, _, version in parts:
-            step = max(min(_RANGE_PAGES, -(-pages // (2 * self._readers))), 1024)
+            step = max(min(_RANGE_PAGES, -(-pages // (2 * READERS))), 1024)
             starts = range(0, pages, step) if version >= _WITH_RANGES else range(1)
             for start in starts:
                 bounds = [f"ctid >= '({start},0)'"] if start else []
