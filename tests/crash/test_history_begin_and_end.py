@@ -26,6 +26,8 @@ from tests.table_rows import read_table, table_rows
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
 from lakemirror.mirror.table_log import read_table_log
+from lakemirror.storage import LocalStorage
+from lakemirror.verify.proof import Options, verify_database
 
 CHILD = """
 import sys
@@ -229,3 +231,22 @@ def test_a_target_that_fails_stops_its_table_alone(tmp_path: Path) -> None:
     )
     sync(tmp_path)
     assert held(tmp_path, "t__changes") == expected(tmp_path, "t") and table_rows(tmp_path, "t")[(2, "z")] == 1
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("name", ["apply.before-commit", "apply.after-commit"])
+def test_the_apply_after_deleted_rows_were_removed(tmp_path: Path, name: str, deletes: str) -> None:
+    soft(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror={"deletes": deletes})
+    MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
+    put_at(tmp_path, "t", 3, marked([4, 2], id=[4, 3], v=["d", None]))
+    words = [sys.executable, "-c", CHILD, str(tmp_path), name, "sync"]
+    environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:1"}
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, (done.stdout, done.stderr)
+    sync(tmp_path)
+    rows = sorted((row["id"], row["v"], row.get("__deleted")) for row in read_table(tmp_path / "Tables/t").to_pylist())
+    assert rows == ([(1, "a", False), (3, "c", True), (4, "d", False)] if deletes == "soft" else
+                    [(1, "a", None), (4, "d", None)])  # fmt: skip
+    report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
+    assert not [each for each in report.findings if each.severity == "error"], report.findings
