@@ -45,6 +45,7 @@ from lakemirror.keys.key_values import key_bucket, whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
+_FARTHEST = 1 << 62  # microseconds, 146,000 years: times beyond it leave no room for later versions
 _UNITS = 4  # for each thread: how long a data file takes depends on its rows, copies and deletion vector
 
 
@@ -229,7 +230,8 @@ def _times(engine: UnitCarrier, work: RowWork, shared: Shared) -> np.ndarray:
 def _times_of(rows: pa.Table, moment: int) -> np.ndarray:
     if START_AT not in rows.column_names:
         return np.full(rows.num_rows, moment)
-    return np.asarray(rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment))
+    times = rows[START_AT].combine_chunks().cast(pa.int64()).fill_null(moment)
+    return np.asarray(times).clip(-_FARTHEST, _FARTHEST)
 
 
 def _moments(history: HistoryWork | None, files: Sequence[ChangeUnit]) -> dict[str, int]:

@@ -341,7 +341,7 @@ def _times(events: _Events, meaning: Meaning, points: Numbers) -> pa.Array:
             return parts[0]
         return pa.StructArray.from_arrays(parts, names=list(meaning.sequence))
     given = np.asarray(events.rows[TIME].cast(pa.int64()).fill_null(0))[points]
-    found = given.copy()
+    found = np.clip(given, -(1 << 62), 1 << 62)  # beyond, there is no room for later versions
     key = events.key[points]
     for index in range(1, len(found)):
         if key[index] == key[index - 1]:

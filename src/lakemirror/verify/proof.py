@@ -176,7 +176,7 @@ class _TableProof:
         self._threads = options.threads or os.cpu_count() or 1
 
     def run(self) -> None:
-        known = _known(self._storage, self._folder)
+        known = self._known(self._folder)
         self.findings += check_positions(self._state, self._table, known, begins_later=self._history is not None)
         self.findings += shared(self._state.files, self._table)
         try:
@@ -261,7 +261,7 @@ class _TableProof:
         folder = _folder(self._storage, self._name)
         if position is None or folder is None:
             raise archived_files.FilesGone("the table has no position or no folder")
-        known = _known(self._storage, folder)
+        known = self._known(folder)
         if known is not None and known.identity not in (None, position.identity):
             raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = read_metadata(self._storage, folder, self._options.patterns)
@@ -314,6 +314,23 @@ class _TableProof:
         rows = sum(_records(add) for add in self._state.files.values())
         return Side(_SOURCE, compared, buckets_for(rows), fill, read)
 
+    def _known(self, folder: TableFolder | None) -> Folder | None:
+        """What the landing zone says of the folder. A resync leaves the rows of a history as they are, so the
+        identity is the one by which the history knows the folder."""
+        if folder is None:
+            return None
+        identity = None
+        if folder.marker is not None:
+            with contextlib.suppress(OSError, LakemirrorError):
+                marker = parse_marker(self._storage.read(folder.marker.path))
+                identity = marker.id if marker else None
+                if marker and self._history is not None and self._history.mode != LATE:
+                    at = position_of(self._state)
+                    identity = at.identity if at and at.identity in marker.resync_of else identity
+        home = len(folder.name.folder) + 1
+        files = frozenset((entry.path[home:], entry.size, entry.modified) for entry in folder.files)
+        return Folder(identity, files, _quarantined(folder))
+
     def _keys(self) -> tuple[str, ...]:
         text = (self._state.metadata.get("configuration") or {}).get(_KEYS_PROPERTY, "[]")
         with contextlib.suppress(ValueError):
@@ -356,19 +373,6 @@ def _histories(storage: Storage, name: TableName, patterns: OptionPatterns) -> t
     with contextlib.suppress(OSError, LakemirrorError):  # what is wrong with it, `check` says
         return () if folder is None else read_metadata(storage, folder, patterns).options.targets
     return ()
-
-
-def _known(storage: Storage, folder: TableFolder | None) -> Folder | None:
-    if folder is None:
-        return None
-    identity = None
-    if folder.marker is not None:
-        with contextlib.suppress(OSError, LakemirrorError):
-            marker = parse_marker(storage.read(folder.marker.path))
-            identity = marker.id if marker else None
-    home = len(folder.name.folder) + 1
-    files = frozenset((entry.path[home:], entry.size, entry.modified) for entry in folder.files)
-    return Folder(identity, files, _quarantined(folder))
 
 
 def _quarantined(folder: TableFolder) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from lakemirror.cli.commands import command_line
 from lakemirror.delta.log import read_snapshot
 from lakemirror.mirror import apply
 from lakemirror.mirror.table_log import read_table_log
+from lakemirror.storage import LocalStorage
+from lakemirror.verify.proof import Options, verify_database
 
 
 def sync(database: Path, **settings: Any) -> None:
@@ -273,6 +275,8 @@ def test_a_resync_adds_nothing_to_the_table_of_changes(tmp_path: Path, partition
         MirroredDatabase(tmp_path).resync("t")
         sync(tmp_path, batch_files=1)
         assert held(tmp_path, "t__changes") == before
+        findings = verify_database(LocalStorage(tmp_path), (), Options(against_files=True)).findings
+        assert not [each for each in findings if each.severity == "error"], "it knows the folder under its earlier name"
         put(tmp_path, "t", number, {"id": [number]}).rename(place / f"{number:020}.parquet")
         sync(tmp_path, batch_files=2)
         before = held(tmp_path, "t__changes")

@@ -24,9 +24,12 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.pipeline import Pipeline
 from lakemirror.maintenance.compaction import merge_small_files
+from lakemirror.storage import LocalStorage
+from lakemirror.verify.proof import Options, verify_database
 
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
 MICRO = timedelta(microseconds=1)
+BOUNDS = ("__START_AT", "__END_AT")
 
 
 def sync(database: Path, **settings: Any) -> None:
@@ -71,6 +74,25 @@ def test_each_change_of_a_row_is_a_version(tmp_path: Path) -> None:
     assert [row for row in versions(tmp_path, "id", "v") if row[0] in (2, 3, 9)] == [
         (2, "b", at(1), at(2)), (2, "b", at(3), None), (3, "c", at(1), None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("far", [-(2**63), 2**63 - 1], ids=["least", "greatest"])
+@pytest.mark.parametrize("files", [1, 3])
+def test_no_version_is_lost_whose_time_is_the_last_of_its_type(tmp_path: Path, far: int, files: int) -> None:
+    begun(tmp_path)
+    found = {
+        "id": [1] * 3, "v": ["a", None, "c"], "__rowMarker__": [4, 2, 4],
+        "__sourceTimestamp__": pa.array([far] * 3, pa.timestamp("us", "UTC")),
+    }  # fmt: skip
+    rows = pa.table(found)
+    for number in range(files):
+        put(tmp_path, "t", number + 1, rows.slice(number, 3 // files))
+        sync(tmp_path)
+    start, end = (read_table(tmp_path / "Tables/t__history")[name].cast(pa.int64()) for name in BOUNDS)
+    (first, second), (until, none) = sorted(start.to_pylist()), sorted(end.to_pylist(), key=lambda each: each is None)
+    assert first + 2 == until + 1 == second and none is None and (first > 0) is (far > 0)
+    findings = verify_database(LocalStorage(tmp_path), (), Options(against_files=True)).findings
+    assert not [each for each in findings if each.severity == "error"], findings
 
 
 def test_an_insert_replaces_the_row_of_its_key(tmp_path: Path) -> None:
