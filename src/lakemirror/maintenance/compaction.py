@@ -66,14 +66,19 @@ Known = Callable[[], Log | None]
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 
-def is_due(before: int, version: int, every: int = EVERY) -> bool:
-    """True if files of a table are looked at after these commits, which is after so many (`merge_small_files`)."""
-    return version // every != before // every
+def is_due(before: int, version: int) -> bool:
+    """True if the small files of a table are looked at after these commits (`merge_small_files`)."""
+    return version // EVERY != before // EVERY
+
+
+def is_tier_due(before: int, version: int) -> bool:
+    """True if the files of a history table are looked at (`merge_history`)."""
+    return version // _OFTEN != before // _OFTEN
 
 
 def is_due_sooner(table: str, before: int, version: int) -> bool:
     """True if they are looked at because a few of them are many for this table (`merge_few`)."""
-    if not is_due(before, version, _OFTEN):
+    if not is_tier_due(before, version):
         return False
     found = counted(table, version)
     if found is None:
@@ -104,7 +109,7 @@ def merge_history(
 ) -> int:
     """The same for a history table after these commits of the mirrored one: files with rows that every apply looks up
     (`policy.in_tiers`), or, two commits later, others (`policy.in_short_turn`)."""
-    due = is_due(before, version, _OFTEN), is_due(before + 2, version + 2, _OFTEN)
+    due = is_tier_due(before, version), is_tier_due(before + 2, version + 2)
     if not any(due):
         return 0
     choose = policy.in_tiers if due[0] else _nothing, policy.in_short_turn if due[1] else _nothing
