@@ -157,10 +157,8 @@ def _read_of(memory: Remembered, ordering: Ordering) -> Target:
 def _known(rows: pa.Table, target: Target, memory: Remembered, ordering: Ordering) -> pa.Table:
     """Keys, SEQUENCE, DELETED_AT of the deletes among these rows, without those of the batch itself."""
     rows = plain_columns(rows)
-    is_earlier = pc.and_(pc.equal(rows[OPERATION], _DELETE), pc.less_equal(rows[CHANGE_FILE], memory.position))
-    for name in ordering.sequence:  # NULL: the sequence was another column then
-        is_earlier = pc.and_(is_earlier, rows[name].is_valid())
-    rows = rows.filter(is_earlier)
+    is_earlier = pc.and_(pc.less_equal(rows[CHANGE_FILE], memory.position), pc.greater(rows[CHANGE_FILE], memory.since))
+    rows = rows.filter(pc.and_(is_earlier, pc.equal(rows[OPERATION], _DELETE)))
     keys = key_values(rows, target).cast(work_schema(target, target.keys))
     return keys.append_column(SEQUENCE, sequence_of(rows, ordering.sequence)).append_column(
         DELETED_AT, rows[DELETED_AT].cast(_TIME)

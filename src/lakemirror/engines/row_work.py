@@ -150,12 +150,13 @@ class Remembered(NamedTuple):
     """The table of remembered changes, which late ones need: its columns and its data files.
 
     `position`: the last applied file of the mirrored table. Changes of later files are of the batch itself: a process
-    has ended between two commits.
+    has ended between two commits. `since`: deletes of files up to this one count no more: another order held then.
     """
 
     target: Target
     files: tuple[Action, ...]
     position: int = 0
+    since: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Objects come back as `JsonObject`, a list of pairs, because two spellings of one
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable
@@ -198,6 +199,7 @@ class Members:
         self._values: dict[str, tuple[str, Any]] = {}
         self._doubled: dict[str, str] = {}
         self._from: dict[str, Members] = {}
+        self._known: list[str] = []
         for name, value in members:
             earlier = self._values.setdefault(name.lower(), (name, value))
             if earlier[1] != value:
@@ -220,6 +222,7 @@ class Members:
     def take(self, name: str) -> Any:
         """The value, or None where it is absent or null."""
         key = name.lower()
+        self._known.append(name)
         if key in self._doubled:
             raise invalid(self._origin(name).file, f"says different things in {self._doubled[key]}")
         return self._values.pop(key, (name, None))[1]
@@ -278,7 +281,10 @@ class Members:
         """TableError `metadata-invalid` for a member that nobody took."""
         for name, _ in self._values.values():
             origin = self._origin(name)
-            raise invalid(origin.file, f"has an option that is not known: {clean(origin.path + name[:100])}")
+            near = difflib.get_close_matches(name.lower(), self._known, 1)
+            told = ", ".join([*near, *sorted({*self._known} - {*near})])
+            unknown = clean(origin.path + name[:100])
+            raise invalid(origin.file, f"has an option that is not known: {unknown}. Known are {told}")
 
     def warn_of_rest(self) -> None:
         for name, _ in self._values.values():

@@ -49,9 +49,9 @@ from lakemirror.landing_zone.zone import (
     why_skipped,
 )
 from lakemirror.lint.contents import check_content, check_delimited
+from lakemirror.lint.next_apply import check_next
 from lakemirror.lint.rows import Expected, SeenColumns
 from lakemirror.mirror.history.history_tables import named_tables
-from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import allowed, column_rules
 from lakemirror.settings.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
@@ -96,7 +96,7 @@ def check(
             progress(done, len(zone.tables))
         try:
             of_table = list(check_table(storage, folder, settings, now=now))
-            findings += [*of_table, *_check_applied(storage, folder, settings, of_table)]
+            findings += [*of_table, *check_next(storage, folder, settings, of_table)]
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
             findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
@@ -152,17 +152,6 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     if files >= SMALL_FILES and size / files < SMALL_BYTES and rows / files < SMALL_ROWS:
         message = f"{files} files hold {rows} rows: {rows / files:.0f} rows and {size / files / 1024:.1f} KiB each"
         yield reported("files-small", message, table=table, file=folder.name.folder)
-
-
-def _check_applied(
-    storage: Storage, folder: TableFolder, settings: Settings, reported_already: list[Finding]
-) -> Iterator[Finding]:
-    """The error with which the engine's own look at the folder and at its Delta table ends, unless it is reported."""
-    if not storage.exists(f"{folder.name.target(settings.default_schema)}/_delta_log"):
-        return
-    error = Replicator(storage, folder.name, allowed(settings, str(folder.name))).observe(folder, mark=False).error
-    if error is not None and error.code not in [finding.code for finding in reported_already]:
-        yield replace(from_error(error, str(folder.name)), file=error.file or folder.name.folder)
 
 
 def _check_delimited(

@@ -2,7 +2,8 @@
 
 Pieces that are close together are taken from a mapping of the file, far apart ones from calls of `pread`. A mapping is
 used only where Linux can be asked to have its pages there before they are touched (`MADV_POPULATE_READ`, since 5.14):
-a failing disk then gives an error, where touching a page that cannot be read would end the process.
+a failing disk then gives an error, where touching a page that cannot be read would end the process. A file that another
+program truncates in place at that moment still does (SIGBUS): lakemirror replaces its own files by renames.
 """
 
 from __future__ import annotations

@@ -123,14 +123,11 @@ class _Held:
     deaths: pa.Table
     remembered: pa.Table
 
-    def events(self, meaning: Meaning) -> pa.Table:
+    def events(self) -> pa.Table:
         """All of them as events before those of a phase, with their kinds."""
-        remembered = self.remembered
-        if not meaning.sequence or meaning.deletes == IGNORE:
-            remembered = remembered.slice(0, 0)
-        for name in meaning.sequence:  # NULL: the sequence was another column then
-            remembered = remembered.filter(remembered[name].is_valid())
-        parts = [(self.living, _LIVING), (self.dead, _DEAD), (self.deaths, _DEATH), (remembered, _REMEMBERED)]
+        parts = [
+            (self.living, _LIVING), (self.dead, _DEAD), (self.deaths, _DEATH), (self.remembered, _REMEMBERED)
+        ]  # fmt: skip
         found = []
         for rows, kind in parts:
             mark = DELETE if kind in (_DEATH, _REMEMBERED) else INSERT
@@ -144,7 +141,9 @@ class _Held:
 def _after(held: _Held, changes: pa.Table, phase: Phase, memory: Memory) -> _Held:
     """What is held after the changes of a phase."""
     meaning = phase.meaning
-    events = _in_order(_acting(changes, meaning), meaning, (held.events(meaning), memory))
+    if phase.forgets:
+        held = replace(held, remembered=held.remembered.slice(0, 0))
+    events = _in_order(_acting(changes, meaning), meaning, (held.events(), memory))
     mark, index = events.mark, np.arange(len(events.mark))
     starts = np.flatnonzero(events.begins)
     kept, dead = np.zeros(len(mark), bool), np.zeros(len(mark), bool)
@@ -162,16 +161,9 @@ def _after(held: _Held, changes: pa.Table, phase: Phase, memory: Memory) -> _Hel
 
 def _remembered(before: pa.Table, changes: pa.Table, phase: Phase) -> pa.Table:
     """The deletes that are remembered after the changes of a phase."""
-    meaning = phase.meaning
-    if not meaning.remembers:
-        return before.slice(0, 0)
     deletes = changes.filter(pc.equal(changes[MARK], DELETE))
-    if meaning.deletes == IGNORE:
-        return before
-    names = set(changes.column_names)
-    own = names - {TIME} if phase.remembered is None else {*phase.remembered, PLACE, MARK}
-    for name in names - own - ({TIME} if meaning.is_soft else set()):
-        deletes = _with(deletes, name, pa.nulls(deletes.num_rows, deletes[name].type))
+    if not phase.meaning.is_soft:
+        deletes = _with(deletes, TIME, pa.nulls(deletes.num_rows, deletes[TIME].type))
     return pa.concat_tables([before, deletes])
 
 

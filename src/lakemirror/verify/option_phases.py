@@ -53,12 +53,14 @@ class Meaning:
 @dataclass(frozen=True)
 class Phase:
     """Changes that were applied by one set of options. `end`: the place after the last of them. `purged`: then the
-    deleted rows were removed. `remembered`: the columns of what is remembered of them for late changes; None: all."""
+    deleted rows were removed. `remembered`: the columns of what is remembered of them for late changes; None: all.
+    `forgets`: deletes that were remembered before it act on none of them."""
 
     meaning: Meaning
     end: int = 1 << 63
     purged: bool = False
     remembered: frozenset[str] | None = frozenset()
+    forgets: bool = False
 
 
 def phases_of(
@@ -95,12 +97,15 @@ def phases_of(
 
 
 def _with_remembered(phases: Sequence[Phase]) -> tuple[Phase, ...]:
-    """The phases with what is remembered: the table that remembers keeps its columns."""
+    """The phases with what is remembered: the table that remembers keeps its columns. What was last by several columns
+    was last by the first of them."""
     known: frozenset[str] | None = frozenset()
-    found = []
+    found: list[Phase] = []
     for phase in phases:
-        meaning = phase.meaning
+        meaning, before = phase.meaning, found[-1].meaning if found else Meaning(())
+        by_this = before.sequence[: len(meaning.sequence)] == meaning.sequence != ()
+        forgets = not by_this or IGNORE in (before.deletes, meaning.deletes)
         if meaning.remembers and known is not None:
             known = None if meaning.versions else known | {*meaning.keys, *meaning.sequence}
-        found.append(replace(phase, remembered=known))
+        found.append(replace(phase, remembered=known, forgets=forgets))
     return tuple(found)

@@ -14,6 +14,7 @@ from tests.landing import declare
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
+from lakemirror.lint import check
 
 TRACK = "history-track-changed"
 DELETES = "deletes-mode-changed"
@@ -68,6 +69,8 @@ def test_an_option_is_changed(tmp_path: Path, before: dict[str, Any], after: dic
     declare(tmp_path, "u", ["id"])
     put_at(tmp_path, "u", 1, {"id": [1]})
     put_at(tmp_path, "t", 3, marked([4, 2, 4], id=[1, 3, 4], v=["B", None, "d"], w=["x"] * 3, n=[3] * 3, m=[11] * 3))
+    told = {each.code for each in check(tmp_path, settle=0) if each.table == "t" and each.severity == "error"}
+    assert told == ({code} if code else set()), "it is known before"
     error = sync(tmp_path)
     assert read_table(tmp_path / "Tables/u").num_rows == 1
     if not code:
@@ -148,3 +151,12 @@ def test_versions_cannot_begin_without_the_sequence(tmp_path: Path) -> None:
         ],
         key=repr,
     )  # fmt: skip
+
+
+def test_a_check_finds_a_tracked_column_that_no_file_has(tmp_path: Path) -> None:
+    begun(tmp_path, {})
+    declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "scd2", "track": ["x"]}})
+    put_at(tmp_path, "t", 3, marked([4], id=[1], v=["B"], w=["x"], n=[3], m=[11]))
+    (found,) = [each for each in check(tmp_path, settle=0) if each.severity == "error"]
+    error = sync(tmp_path)
+    assert (found.code, found.message) == (error.code, error.message) and "names 'x'" in error.message

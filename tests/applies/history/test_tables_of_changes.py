@@ -53,6 +53,16 @@ def test_every_change_is_kept_and_the_mirrored_table_has_the_net_effect(tmp_path
     assert info["commitInfo"]["isBlindAppend"] is True
 
 
+def test_a_table_whose_rows_stay_needs_no_deletion_vectors(tmp_path: Path) -> None:
+    """Clients that do not know the feature can read it."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": ["changes", "scd2"], "sequence": "id2"})
+    put(tmp_path, "t", 1, marked([4, 2], id=[1, 2], id2=[1, 2]))
+    sync(tmp_path)
+    found = {name: (tmp_path / f"Tables/{name}/_delta_log/{0:020}.json").read_text()
+             for name in ("t", "t__history", "t__changes", "t__late")}  # fmt: skip
+    assert [name for name, text in found.items() if "eletionVectors" in text] == ["t", "t__history"]
+
+
 def test_columns_that_come_and_grow_and_partial_rows(tmp_path: Path) -> None:
     begun(tmp_path)
     put(tmp_path, "t", 1, {"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})

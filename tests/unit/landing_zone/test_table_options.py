@@ -43,7 +43,9 @@ def test_histories_by_mode_object_or_list() -> None:
 @pytest.mark.parametrize(
     ("ours", "says"),
     [
-        ({"delets": "soft"}, "lakemirror.delets"),
+        ({"delets": "soft"}, "lakemirror.delets. Known are deletes, complete, freshness, history, "),
+        ({"late_day": 3, "sequence": "n"}, "lakemirror.late_day. Known are late_days, complete, deletes, "),
+        ({"history": {"mode": "scd2", "tracks": ["v"]}}, "lakemirror.history.tracks. Known are track, mode, name"),
         ({"deletes": "gone"}, "lakemirror.deletes"),
         ({"sequence": 3}, "lakemirror.sequence"),
         ({"sequence": ["a", "A"]}, 'names a column twice: ["a", "A"]'),

@@ -50,8 +50,8 @@ def phases_of(story: Story, ends: list[int]) -> list[Phase]:
     model = story.model()
     track, versions = (model.history("scd2") or {}).get("track") or (), bool(model.history("scd2"))
     meaning = Meaning(tuple(story.keys), model.deletes, model.sequence, versions, tuple(track))
-    remembered = None if versions else frozenset((*meaning.keys, *meaning.sequence))
-    return [Phase(meaning, end, remembered=remembered) for end in (*ends, 1 << 63)]
+    forgets = not meaning.sequence or meaning.deletes == "ignore"
+    return [Phase(meaning, end, forgets=forgets) for end in (*ends, 1 << 63)]
 
 
 def bag(rows: pa.Table) -> Counter[Any]:

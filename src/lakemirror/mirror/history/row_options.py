@@ -18,7 +18,7 @@ from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
-from lakemirror.landing_zone.table_options import HARD, OPTION_NAMES, SOFT, TableOptions, as_declared
+from lakemirror.landing_zone.table_options import HARD, IGNORE, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.schema_evolution import stored_names
 
@@ -145,18 +145,29 @@ def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
 def another_sequence(before: Mapping[str, str], options: TableOptions, file: str) -> tuple[Warned, ...]:
     """A warning where the rows so far were ordered by another sequence. `before`: the table's properties; `file`: a
     change file of this apply."""
-    then = options_kept(before).get("sequence") or []
-    if (
-        not then
-        or not options.sequence
-        or [each.lower() for each in then] == [each.lower() for each in options.sequence]
-    ):
+    kept, now = options_kept(before), options.sequence
+    then = kept.get("sequence") or []
+    if not then or not now or [each.lower() for each in then] == [each.lower() for each in now]:
         return ()
-    message = (
-        f"the sequence was {', '.join(then)}, and is {', '.join(options.sequence)}: rows are compared by their values "
-        "in it, and deletes that were remembered without a value in it count no more"
-    )
-    return (Warned("sequence-changed", message, file),)
+    forgets = ", and deletes that were remembered count no more" if _orders_otherwise(kept, now) else ""
+    message = f"the sequence was {', '.join(then)}, and is {', '.join(now)}: rows are compared by their "
+    return (Warned("sequence-changed", f"{message}values in it{forgets}", file),)
+
+
+def ordered_since(before: Mapping[str, str], sequence: Sequence[str], position: int) -> int:
+    """The number of the last file whose deletes say nothing in the order of this sequence, 0 if there is none: a row
+    that is newer than them may be older by it. `before`, `position`: as of `configuration_with`."""
+    earlier = [*json.loads(before.get(EARLIER_PROPERTY, "[]")), {"last": position, "options": options_kept(before)}]
+    options = [each["options"] or {} for each in earlier]
+    next_ones = [*(each.get("sequence") or [] for each in options[1:]), sequence]
+    changes = zip(earlier, options, next_ones, strict=True)
+    return max((each["last"] for each, its, after in changes if _orders_otherwise(its, after)), default=0)
+
+
+def _orders_otherwise(options: Mapping[str, Any], sequence: Sequence[str]) -> bool:
+    """False if what was last by these options was last by the sequence: it was the same, or had more columns."""
+    then = [name.lower() for name in options.get("sequence") or []]
+    return then[: len(sequence)] != [name.lower() for name in sequence] or options.get("deletes") == IGNORE
 
 
 def _may_have_dead(snapshot: Snapshot) -> bool:

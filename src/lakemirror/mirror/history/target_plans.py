@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakemirror.delta.log import Snapshot
+from lakemirror.delta.protocol import VECTORS
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.engine import LOCAL, Choice
 from lakemirror.engines.late_deletes import may_have_deletes
@@ -36,7 +37,7 @@ from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, SCD2
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history import version_plans
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable, alike
-from lakemirror.mirror.history.row_options import with_options
+from lakemirror.mirror.history.row_options import ordered_since, with_options
 from lakemirror.mirror.next_batch import Batch, Limits, next_batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import (
@@ -95,7 +96,7 @@ def plan_targets(
     while True:
         planned = plan(view, files, bases[0], rules, uri, tried)
         memory = _memory(view, planned, bases[1])
-        planned = _remembering(planned, memory)
+        planned = _remembering(planned, memory, view)
         taken = [item.file for item in planned.batch.files]
         also: list[ApplyPlan] = []
         versions: RowWork | None = None
@@ -127,12 +128,15 @@ def completing(planned: ApplyPlan, versions: RowWork) -> ApplyPlan:
     return replace(planned, row_work=replace(work, history=replace(work.history, versions=versions)))
 
 
-def _remembering(planned: ApplyPlan, memory: Remembered | None) -> ApplyPlan:
+def _remembering(planned: ApplyPlan, memory: Remembered | None, view: View) -> ApplyPlan:
     """The plan of the mirrored table with the deletes that are remembered for its late changes."""
     work = planned.row_work
     if work is None or work.ordering is None or memory is None or work.ordering.deletes == IGNORE:
         return planned
-    memory = memory._replace(files=tuple(add for add in memory.files if may_have_deletes(add, memory.target)))
+    before = planned.base.snapshot.metadata.configuration if planned.base.snapshot else {}
+    since = ordered_since(before, work.ordering.sequence, view.position)
+    files = tuple(add for add in memory.files if may_have_deletes(add, memory.target))
+    memory = memory._replace(files=files, since=since)
     if not memory.files:
         return planned
     return replace(planned, row_work=replace(work, ordering=replace(work.ordering, memory=memory)))
@@ -243,7 +247,10 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     declared, is_versions, is_late = view.files.metadata, table.options.mode == SCD2, table.options.mode == LATE
     own = from_delta(before["schemaString"]) if before and not (is_late and view.is_recreated) else ()
     given = [column for column in batch.columns if column.name not in ADDED_COLUMNS]
-    configuration = {**configuration_after(before, rules.properties), HISTORY_PROPERTY: table.label}
+    wanted = rules.properties
+    if not is_versions:  # rows are only added, and files of remembered changes written again
+        wanted = {name: value for name, value in wanted.items() if name != VECTORS}
+    configuration = {**configuration_after(before, wanted), HISTORY_PROPERTY: table.label}
     if is_versions or is_late:
         kept = before.get("configuration", {}) if own else {}
         configuration = with_options(configuration, declared.options, kept, view.position)
