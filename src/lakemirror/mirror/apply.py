@@ -43,6 +43,7 @@ from lakemirror.mirror.position import (
     Manifest,
     Position,
     file_mark,
+    position_after,
     with_notes,
 )
 from lakemirror.mirror.table_log import TableLog
@@ -191,7 +192,7 @@ def commit(
             what = "got late changes that are older than `late_days`: versions may be inexact"
             plan = _with_warning(plan, BEYOND, f"{plan.base.history.target} {what}")
         view, batch = plan.view, plan.batch
-        position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
+        position = position_after(view.at, view.identity, batch.files[-1].file.number)
         detection = view.detection
         if detection.strategy == LAST_UPDATE:
             detection = _with_paths(detection, batch, path)
@@ -285,12 +286,6 @@ def _with_count(add: Action, target: Target) -> Action:
     if record_count(add) is not None:
         return add
     return {**add, "stats": json.dumps({"numRecords": read_footer(add, target).num_rows})}
-
-
-def _generation(plan: ApplyPlan) -> int:
-    """How often the table folder was made again, from 1."""
-    at = plan.view.at
-    return 1 if at is None else at.generation + plan.view.is_recreated
 
 
 def _with_paths(detection: Detection, batch: Batch, path: str) -> Detection:

@@ -110,6 +110,12 @@ def parse_app_id(app_id: str, number: int) -> Position | None:
     return Position(identity, int(generation), number)
 
 
+def position_after(before: Position | None, identity: str, number: int) -> Position:
+    """The position at this number; its generation grows where the table folder had another identity before."""
+    generation = 1 if before is None else before.generation + (before.identity != identity)
+    return Position(identity, generation, number)
+
+
 def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, int]:
     """The last number of each partition folder, from a table's `txn` actions."""
     prefix = f"{position.app_id}:"

@@ -189,7 +189,8 @@ class Files:
                 file = self._file(key)
                 room = min(self._sizes.rows_a_file - file.rows, self._sizes.rows_a_group) - file.buffered_rows
                 part = _within(rows.slice(0, room), self._sizes.bytes_a_group)
-                most = self._sizes.bytes_a_group // (2 if _is_long(part) else 1)  # no long row waits for another
+                is_long = part.nbytes > LONG * part.num_rows  # on average: no long row waits for another
+                most = self._sizes.bytes_a_group // (2 if is_long else 1)
                 file.buffered.append(part)
                 file.buffered_rows += part.num_rows
                 file.buffered_bytes += part.nbytes
@@ -340,14 +341,9 @@ class Files:
 
 def _within(rows: pa.RecordBatch, most: int) -> pa.RecordBatch:
     """The rows; of long ones the first, not more than about `most` bytes, but one row at least."""
-    while rows.num_rows > 1 and rows.nbytes > most and _is_long(rows):
+    while rows.num_rows > 1 and rows.nbytes > max(most, LONG * rows.num_rows):
         rows = rows.slice(0, rows.num_rows // 2)
     return rows
-
-
-def _is_long(rows: pa.RecordBatch) -> bool:
-    """True if the rows have more than 1 MiB each, on average."""
-    return bool(rows.nbytes > LONG * rows.num_rows)
 
 
 def _in_files(target: Target) -> list[TargetColumn]:

@@ -32,7 +32,7 @@ from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
-from lakemirror.mirror.position import Manifest, Position, with_notes
+from lakemirror.mirror.position import Manifest, Position, position_after, with_notes
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.status.status import format_time
 from lakemirror.storage import Storage, place
@@ -98,7 +98,7 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
             if not end_open(view, base, rules.durability):
                 raise
             return
-    position = Position(view.identity, _generation(table, view.identity), at.number)
+    position = position_after(table.at, view.identity, at.number)
     info = commit_info(
         base.snapshot, "WRITE", {"mode": "Append"}, metrics={}, blind_append=base.snapshot is not None and not rows,
         user_metadata=_manifest(view, table, position, began / 1e6).to_json(),
@@ -136,10 +136,6 @@ def _wider(column: Column, own: Column | None, table: str) -> Column:
         "type-changed", f"{table}: column {column.name!r} is {column.type} in the mirrored table and {own.type} here",
         table=table, column=column.name, hint=AWAY,
     )  # fmt: skip
-
-
-def _generation(table: HistoryTable, identity: str) -> int:
-    return 1 if table.at is None else table.at.generation + (table.at.identity != identity)
 
 
 def _manifest(view: View, table: HistoryTable, position: Position, began: float) -> Manifest:
