@@ -21,8 +21,9 @@ from lakemirror.engines.row_work import Action, RowResult, RowWork
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import write_held
 from lakemirror.engines.units import Shared
+from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, version_buckets
 from lakemirror.engines.versions import Look, completed_changes
-from lakemirror.engines.write_versions import VersionBucket, buckets_of, changes_of_bucket, look_by, look_here
+from lakemirror.engines.write_versions import look_by, look_here
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED_AT
 
@@ -36,19 +37,15 @@ def write_completed(
         changes = Changed(held.rows(None), held.markers, held.names)
         units = slices(_completed(work, changes, origins_of(work.changes), look_by(engine, shared)))
         return RowResult(adds=tuple(engine.write_units(step, write_held, shared, units, written)))
-    buckets = buckets_of(engine, work)
-    return RowResult(adds=tuple(engine.write_units(step, write_completed_bucket, shared, buckets, written)))
+    with version_buckets(engine, work, _reading(shared), shared.target) as buckets:
+        return RowResult(adds=tuple(engine.write_units(step, write_completed_bucket, shared, buckets, written)))
 
 
 def write_completed_bucket(shared: Shared, unit: VersionBucket) -> Iterator[list[Action]]:
     """Writes the rows to remember of one bucket of keys. A kernel of all engines."""
-    columns = shared.target.sources.columns
-    if shared.ordering is not None and shared.ordering.is_soft:
-        columns = (*columns, *(each for each in shared.target.columns if each.name == DELETED_AT))
-    reading = shared._replace(target=replace(shared.target, columns=columns))
     parts: list[Changed] = []
     files, numbers = [], []
-    for file, its, rows in changes_of_bucket(reading, unit, shared.target):
+    for file, its, rows in changes_of_bucket(_reading(shared), unit, shared.target):
         parts.append(its._replace(rows=plain_columns(its.rows)))
         files.append(np.full(len(rows), file.number))
         numbers.append(rows)
@@ -60,8 +57,16 @@ def write_completed_bucket(shared: Shared, unit: VersionBucket) -> Iterator[list
         pa.chunked_array([each.names for each in parts], pa.string()),
     )  # fmt: skip
     origin = np.concatenate(files), np.concatenate(numbers)
-    completed = _completed(unit.work, found, origin, look_here(shared))
+    completed = _completed(unit.work, found, origin, look_here(shared, unit.index))
     yield write_rows(completed.to_batches(), shared.target, sizes=shared.sizes)
+
+
+def _reading(shared: Shared) -> Shared:
+    """To read change files, with the time of a delete where deleted rows stay."""
+    columns = shared.target.sources.columns
+    if shared.ordering is not None and shared.ordering.is_soft:
+        columns = (*columns, *(each for each in shared.target.columns if each.name == DELETED_AT))
+    return shared._replace(target=replace(shared.target, columns=columns))
 
 
 def _completed(work: RowWork, changes: Changed, origin: tuple[np.ndarray, np.ndarray], look: Look) -> pa.Table:

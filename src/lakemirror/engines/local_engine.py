@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,6 +58,10 @@ class LocalEngine(Pipeline):
         with named_errors(work.target.path):
             adds = compact(work, memory=self.memory // 2)
         return [{**add, "dataChange": False} for add in adds]
+
+    def spill_folder(self, target: Target) -> Path:
+        """As of `UnitCarrier`."""
+        return self._scratch_of(target)
 
     @contextlib.contextmanager
     def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:

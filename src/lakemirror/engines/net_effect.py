@@ -27,10 +27,8 @@ from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, t
 from lakemirror.engines.row_work import MARKER, NAMES, ROW, RowWork, Target
 from lakemirror.engines.units import KEPT, UPDATE, TouchedFile
 from lakemirror.keys.key_values import whole_numbers
-from lakemirror.keys.spill import Spill
+from lakemirror.keys.spill import MOST_BUCKETS, Spill
 from lakemirror.storage.own_files import SPILLED, work_folder
-
-_MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,4 +210,4 @@ def _fold(
 
 def _buckets(size: int, memory: int) -> int:
     """The number of buckets, so that one takes about 1/32 of the memory: a fold needs several times its keys."""
-    return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
+    return int(min(MOST_BUCKETS, max(2, -(-size * 32 // memory))))

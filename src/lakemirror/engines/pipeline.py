@@ -83,6 +83,9 @@ class Pipeline(UnitCarrier):
         """As `find_spilled`. Error: TooManyKeys."""
         return find_spilled(candidates, target, deletes, self.each, self.index)
 
+    def spill_folder(self, target: Target) -> Path | None:
+        return None
+
     @contextlib.contextmanager
     def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
         """All changes in memory, while the block runs; None if they are read in passes."""

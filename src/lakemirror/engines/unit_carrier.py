@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ class UnitCarrier(ABC):
     @abstractmethod
     def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]:
         """A `map` that works on several items at once in this process and keeps their order."""
+
+    @abstractmethod
+    def spill_folder(self, target: Target) -> Path | None:
+        """A folder for what was read once for all units; None if units may run in other processes."""
 
     @abstractmethod
     def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:

@@ -1,7 +1,7 @@
 """The row work of a table of versions, for every engine (history.md, section 3).
 
     held in memory    changes ─▶ `changed_versions` ─▶ write open and closed versions, delete what they replace
-    more              one unit for each bucket of keys: reads all change files, keeps its keys, and does the same
+    more              one unit for each bucket of keys (`version_buckets.py`), which does the same
 
 Open and closed versions are written to files of their own.
 """
@@ -22,7 +22,7 @@ from lakemirror.engines.held_changes import HeldChanges, slices
 from lakemirror.engines.kernels.data_rows import work_schema
 from lakemirror.engines.kernels.live_rows import chosen_rows, live_of
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.version_rows import Changed, key_values
+from lakemirror.engines.kernels.version_rows import Changed
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.row_work import (
     FILE,
@@ -37,29 +37,17 @@ from lakemirror.engines.row_work import (
     TargetColumn,
 )
 from lakemirror.engines.unit_carrier import UnitCarrier
-from lakemirror.engines.unit_kernels import names_of, typed
+from lakemirror.engines.unit_kernels import typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
+from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, version_buckets
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
-from lakemirror.keys.key_values import key_bucket, whole_numbers
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
-_COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
 _FARTHEST = 1 << 62  # microseconds, 146,000 years: times beyond it leave no room for later versions
 _UNITS = 4  # for each thread: how long a data file takes depends on its rows, copies and deletion vector
-
-
-@dataclass(frozen=True, eq=False)
-class VersionBucket:
-    """The changes of one bucket of keys, of all `buckets`. `files`: the data files of the table of versions."""
-
-    bucket: int
-    buckets: int
-    work: RowWork
-
-    @property
-    def nbytes(self) -> int:
-        return sum(unit.bytes for unit in self.work.changes) // self.buckets
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +76,11 @@ def write_versions(
         done = [Written(adds, feed, its.deleted, its.beyond)]
     else:
         done = []
-        for each in engine.carry("write versions", write_bucket, shared, buckets_of(engine, work)):
-            written += [*each.adds, *each.changes]
-            done.append(each)
+        with version_buckets(engine, work, _with_times(shared, work), shared.target) as buckets:
+            for each in engine.carry("write versions", write_bucket, shared, buckets):
+                written += [*each.adds, *each.changes]
+                done.append(each)
     return _result(engine, work, shared, done, written)
-
-
-def buckets_of(engine: UnitCarrier, work: RowWork) -> list[VersionBucket]:
-    """The buckets of keys that fit into the engine's memory."""
-    size = sum(unit.bytes for unit in work.changes)
-    buckets = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
-    return [VersionBucket(number, buckets, work) for number in range(buckets)]
 
 
 def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
@@ -108,7 +90,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     if not len(changes.markers):
         yield Written()
         return
-    its = changed_versions(*_table(work), changes, look_here(shared))
+    its = changed_versions(*_table(work), changes, look_here(shared, unit.index))
     adds: list[Action] = []
     try:
         for rows in (its.rows.open, its.rows.closed):
@@ -150,14 +132,14 @@ def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     return look
 
 
-def look_here(shared: Shared) -> Look:
+def look_here(shared: Shared, index: KeyIndex | None = None) -> Look:
     """Finds and reads rows in this thread."""
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
         def search(chosen: Any, its: Target, wanted: Any) -> list[tuple[int, np.ndarray]]:
-            return search_files(chosen, its, wanted, 0, map)
+            return search_files(chosen, its, wanted, 0, map, index)
 
-        found = find_keys(files, target, keys, search, map)
+        found = find_keys(files, target, keys, search, map, index)
         touched = tuple(TouchedFile(number, files[number], found[number]) for number in sorted(found))
         (result,) = read_versions(shared._replace(target=target), DataFiles(touched))
         return result
@@ -179,22 +161,6 @@ def _changes_of_bucket(shared: Shared, unit: VersionBucket) -> Changed:
     return Changed(
         pa.concat_tables(rows), np.concatenate(markers), partial, np.concatenate([*times, np.zeros(0, np.int64)])
     )  # fmt: skip
-
-
-def changes_of_bucket(
-    reading: Shared, unit: VersionBucket, target: Target
-) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
-    """The changes of a bucket in order, in parts: the file of each part, its changes, and the rows in the file.
-    `reading`: to read change files. `target`: has the keys."""
-    for file in unit.work.changes:
-        for changes in read_changes(file, reading, waits=True):
-            table = pa.Table.from_batches([changes.rows])
-            chosen = np.flatnonzero(key_bucket(key_values(table, target), unit.buckets) == unit.bucket)
-            if len(chosen):
-                names = names_of(changes).take(whole_numbers(chosen))
-                its = Changed(table.take(whole_numbers(chosen)), changes.marker[chosen], names)
-                yield file, its, changes.first_row + chosen
-            del changes, table  # before the next rows are decoded
 
 
 def read_times(shared: Shared, unit: ChangeFiles) -> Iterator[np.ndarray]:

@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from lakemirror.keys.key_values import key_bucket, whole_numbers
 
+MOST_BUCKETS = 256
+"""Each bucket is an open file; a process may often open 1024 files, and needs others too."""
+
 
 class Spill:
     """A temporary folder with one file per bucket. A context manager: leaving it removes the folder.

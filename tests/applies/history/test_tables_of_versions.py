@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from tests.table_rows import read_table, table_rows
 from lakemirror import MirroredDatabase
 from lakemirror.cli.commands import command_line
 from lakemirror.delta.log import read_snapshot
+from lakemirror.engines import version_buckets
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.pipeline import Pipeline
+from lakemirror.engines.row_work import ChangeUnit
 from lakemirror.maintenance.compaction import merge_small_files
 from lakemirror.storage import LocalStorage
+from lakemirror.storage.own_files import SPILLED
 from lakemirror.verify.proof import Options, verify_database
 
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -210,7 +215,17 @@ def test_more_changes_than_fit_into_memory_are_done_by_buckets(tmp_path: Path, m
 
     held = both(tmp_path / "held")
     monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
+    monkeypatch.setattr(version_buckets, "_COPIES", 1 << 20)
+    read: list[int] = []
+
+    def counted(file: ChangeUnit, *given: Any, **more: Any) -> Iterator[Any]:
+        read.append(file.number)
+        return read_changes(file, *given, **more)
+
+    monkeypatch.setattr(version_buckets, "read_changes", counted)
     assert both(tmp_path / "buckets") == held and len(held) == 1000
+    assert read == [1, 2], "each file is read once, however many buckets there are"
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith((SPILLED, "fold-"))]
 
 
 def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> None:
