@@ -156,12 +156,16 @@ def another_sequence(before: Mapping[str, str], options: TableOptions, file: str
 
 def ordered_since(before: Mapping[str, str], sequence: Sequence[str], position: int) -> int:
     """The number of the last file whose deletes say nothing in the order of this sequence, 0 if there is none: a row
-    that is newer than them may be older by it. `before`, `position`: as of `configuration_with`."""
-    earlier = [*json.loads(before.get(EARLIER_PROPERTY, "[]")), {"last": position, "options": options_kept(before)}]
-    options = [each["options"] or {} for each in earlier]
-    next_ones = [*(each.get("sequence") or [] for each in options[1:]), sequence]
-    changes = zip(earlier, options, next_ones, strict=True)
-    return max((each["last"] for each, its, after in changes if _orders_otherwise(its, after)), default=0)
+    that is newer than them may be older by it. `before`, `position`: as of `configuration_with`. What another writer
+    has put there says nothing of any file."""
+    try:
+        earlier = [*json.loads(before.get(EARLIER_PROPERTY, "[]")), {"last": position, "options": options_kept(before)}]
+        options = [each["options"] or {} for each in earlier]
+        next_ones = [*(each.get("sequence") or [] for each in options[1:]), sequence]
+        changes = zip(earlier, options, next_ones, strict=True)
+        return max((int(each["last"]) for each, its, after in changes if _orders_otherwise(its, after)), default=0)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return position
 
 
 def _orders_otherwise(options: Mapping[str, Any], sequence: Sequence[str]) -> bool:
