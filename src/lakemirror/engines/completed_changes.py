@@ -57,7 +57,7 @@ def write_completed_bucket(shared: Shared, unit: VersionBucket) -> Iterator[list
         pa.chunked_array([each.names for each in parts], pa.string()),
     )  # fmt: skip
     origin = np.concatenate(files), np.concatenate(numbers)
-    completed = _completed(unit.work, found, origin, look_here(shared, unit.index))
+    completed = _completed(unit.work, found, origin, look_here(shared, unit))
     yield write_rows(completed.to_batches(), shared.target, sizes=shared.sizes)
 
 

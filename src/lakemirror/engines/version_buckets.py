@@ -34,13 +34,14 @@ _OWN = [FILE, ROW, MARKER, NAMES]
 @dataclass(frozen=True, eq=False)
 class VersionBucket:
     """The changes of one bucket of keys, of all `buckets`. `spill`: has them, if they were read; `index`: of keys. Both
-    are of this process, and None for units of other ones."""
+    are of this process, and None for units of other ones. `room`: bytes that it may add to the key cache."""
 
     bucket: int
     buckets: int
     work: RowWork
     spill: Spill | None = None
     index: KeyIndex | None = None
+    room: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -69,7 +70,7 @@ def version_buckets(
                 spill.add(_spilled(changes, number))
                 del changes  # before the next rows are decoded
         spill.close()
-        yield [VersionBucket(bucket, count, work, spill, engine.index) for bucket in range(count)]
+        yield [VersionBucket(bucket, count, work, spill, engine.index, engine.memory // 8) for bucket in range(count)]
 
 
 def changes_of_bucket(

@@ -42,7 +42,6 @@ from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile
 from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, version_buckets
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
-from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
@@ -90,7 +89,7 @@ def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     if not len(changes.markers):
         yield Written()
         return
-    its = changed_versions(*_table(work), changes, look_here(shared, unit.index))
+    its = changed_versions(*_table(work), changes, look_here(shared, unit))
     adds: list[Action] = []
     try:
         for rows in (its.rows.open, its.rows.closed):
@@ -132,12 +131,13 @@ def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     return look
 
 
-def look_here(shared: Shared, index: KeyIndex | None = None) -> Look:
-    """Finds and reads rows in this thread."""
+def look_here(shared: Shared, unit: VersionBucket | None = None) -> Look:
+    """Finds and reads rows in this thread. `unit`: has the index of keys, and room for them, of this process."""
+    room, index = (0, None) if unit is None else (unit.room, unit.index)
 
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
         def search(chosen: Any, its: Target, wanted: Any) -> list[tuple[int, np.ndarray]]:
-            return search_files(chosen, its, wanted, 0, map, index)
+            return search_files(chosen, its, wanted, room, map, index)
 
         found = find_keys(files, target, keys, search, map, index)
         touched = tuple(TouchedFile(number, files[number], found[number]) for number in sorted(found))
