@@ -4,7 +4,7 @@
 
 So reading rows decodes nothing and costs what they have, however many others there are. Each row and text that is read
 is checked by its checksum, which has its number or place in it. A file that is too short, or a failing disk, gives an
-error.
+error; `many_pieces` says what happens to one that is cut while it is read.
 """
 
 from __future__ import annotations
