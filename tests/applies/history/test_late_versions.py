@@ -144,6 +144,15 @@ def test_an_ignored_delete_is_not_remembered(tmp_path: Path) -> None:
     assert set(read_table(tmp_path / "Tables/t__late")["__operation"].to_pylist()) == {"upsert"}
 
 
+def test_a_delete_from_before_deletes_are_ignored_stays(tmp_path: Path) -> None:
+    begun(tmp_path)
+    step(tmp_path, 1, (4, 4, "a"), (4, 6, "c"), (2, 6, None))
+    begun(tmp_path, deletes="ignore")
+    assert step(tmp_path, 2, (4, 1, "b"), (2, 2, None)) == [("b", 1, 4), ("a", 4, 6)]
+    found = verify_database(LocalStorage(tmp_path), (), Options(against_files=True)).findings
+    assert not [each for each in found if each.code == "verify-row-differs"], found
+
+
 def test_the_mirrored_table_looks_at_files_of_remembered_deletes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,6 @@ def fold_versions(
     """
     if versioning.deletes == IGNORE:
         changes = changes.chosen(np.flatnonzero(changes.markers != DELETE))
-        remembered = remembered and remembered.chosen(np.flatnonzero(remembered.markers != DELETE))
     rows = _rows(target, versioning, known, changes, remembered)
     content = rows.content
     if changes.names is not None:
