@@ -85,8 +85,8 @@ class WantedColumn:
     def numbers(self) -> np.ndarray:
         """The values without NULL and repetitions, ascending. Only if `is_number`."""
         values = np.sort(numbers_of(self.values.drop_null()))
-        repeated = values[1:] == values[:-1]
-        return np.delete(values, np.flatnonzero(repeated)) if repeated.any() else values
+        rises = values[1:] != values[:-1]
+        return values if rises.all() else values[np.append(True, rises)]
 
     @cached_property
     def _is_wanted(self) -> np.ndarray:

@@ -187,10 +187,10 @@ def commit(
             also = _commit_history(plan, written, partial(commit, begun=begun, durability=durability), check)
             check = _checked  # all targets get what was read, also where a file changes between their commits
         if written.missing:
-            plan = _with_warning(plan, "partial-row-missing", f"{written.missing} {MISSING_ROWS}")
+            plan = _warned(plan, Warned("partial-row-missing", f"{written.missing} {MISSING_ROWS}"))
         if written.beyond and plan.base.history is not None:
             what = "got late changes that are older than `late_days`: versions may be inexact"
-            plan = _with_warning(plan, BEYOND, f"{plan.base.history.target} {what}")
+            plan = _warned(plan, Warned(BEYOND, f"{plan.base.history.target} {what}"))
         view, batch = plan.view, plan.batch
         position = position_after(view.at, view.identity, batch.files[-1].file.number)
         detection = view.detection
@@ -238,10 +238,10 @@ def _commit_history(
     return tuple(done)
 
 
-def _with_warning(plan: ApplyPlan, code: str, message: str) -> ApplyPlan:
-    """The plan with a warning that its row work has shown."""
-    warned = Warned(code, message, plan.batch.files[0].file.entry.path)
-    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warned)))
+def _warned(plan: ApplyPlan, warning: Warned) -> ApplyPlan:
+    """The plan with a warning of its first file that its row work has shown."""
+    warning = warning._replace(file=plan.batch.files[0].file.entry.path)
+    return replace(plan, batch=replace(plan.batch, warnings=(*plan.batch.warnings, warning)))
 
 
 def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> list[Action]:

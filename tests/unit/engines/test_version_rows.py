@@ -21,6 +21,7 @@ from lakemirror.engines.kernels.version_rows import Changed, fold_versions
 from lakemirror.engines.row_work import Target, TargetColumn, Versioning
 from lakemirror.engines.versions import changed_versions
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
+from lakemirror.landing_zone.table_options import IGNORE
 
 KEYS = ("k", "l")
 KINDS = {"k": "bigint", "l": "string", "v": "double", "w": "string", "s": "bigint", "t": "string"}
@@ -83,7 +84,7 @@ class Table:
         new = [*found.open.to_pylist(), *found.closed.to_pylist()]
         assert [row[END_AT] is None for row in new] == [True] * found.open.num_rows + [False] * found.closed.num_rows
         self.versions += new
-        self.events += file.changes
+        self.events += [c for c in file.changes if self.versioning.deletes != IGNORE or c.marker != DELETE]
 
     def table(self, rows: list[dict[str, Any]]) -> pa.Table:
         from lakemirror.engines.kernels.data_rows import stored_arrow_type
