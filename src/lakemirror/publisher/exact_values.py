@@ -148,7 +148,7 @@ def _in_type(values: list[Any], kinds: set[str], kind: pa.DataType, zone: str = 
 def _as_numbers(values: list[Any], kinds: set[str], kind: pa.DataType) -> pa.Array:
     t = pa.types
     if t.is_decimal(kind):
-        return _built(_each(values, _to_decimal, kind), kind)
+        return _built(_each(values, lambda value: _to_decimal(value, kind.scale), kind), kind)
     if t.is_integer(kind):
         return _built(values if kinds == {"an integer"} else _each(values, _to_integer, kind), kind)
     floats = values if kinds == {"a float"} else _each(values, _to_float, kind)
@@ -177,11 +177,18 @@ def _to_float(value: Any) -> float:
     return found
 
 
-def _to_decimal(value: Any) -> Decimal:
+def _to_decimal(value: Any, scale: int) -> Decimal:
+    """Arrow takes a number with far more digits after the point than the type has for another one."""
     found = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not found.is_finite():
         raise ValueError
-    return found
+    sign, digits, exponent = found.as_tuple()
+    beyond = -int(exponent) - scale
+    if beyond <= 0:
+        return found
+    if any(digits[-beyond:]):
+        raise ValueError
+    return Decimal((sign, digits[:-beyond] or (0,), -scale))
 
 
 def _decimal_for(values: list[Any]) -> pa.DataType:

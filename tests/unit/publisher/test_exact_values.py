@@ -263,6 +263,14 @@ def test_any_values_come_back_or_are_refused(values: list[Any], kind: pa.DataTyp
         assert same(value, back, found.type), (value, back, found.type)
 
 
+def test_a_number_far_below_the_last_digit_of_a_decimal_is_refused() -> None:
+    kind = pa.decimal128(20, 5)
+    for value in (2.106014391798533e-59, D("1e-80"), D("1." + "0" * 80 + "1")):
+        with pytest.raises(Refused):
+            column([value], kind)
+    assert column([D("1." + "0" * 80), D("0e-90")], kind).to_pylist() == [D("1.00000"), D("0.00000")]
+
+
 def same(value: Any, back: Any, kind: pa.DataType) -> bool:
     if isinstance(value, list | dict):
         return bool(json.loads(back) == value)
