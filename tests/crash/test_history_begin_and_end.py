@@ -25,6 +25,7 @@ from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
+from lakemirror.mirror import step
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage import LocalStorage
 from lakemirror.verify.proof import Options, verify_database
@@ -250,3 +251,42 @@ def test_the_apply_after_deleted_rows_were_removed(tmp_path: Path, name: str, de
                     [(1, "a", None), (4, "d", None)])  # fmt: skip
     report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
     assert not [each for each in report.findings if each.severity == "error"], report.findings
+
+
+BUCKETS = """
+import os, signal, sys
+from lakemirror import MirroredDatabase
+from lakemirror.engines import version_buckets, write_versions
+from lakemirror.engines.local_engine import LocalEngine
+LocalEngine.read_small = lambda *_: None
+version_buckets._COPIES = 1 << 20
+left, written = int(sys.argv[2]), write_versions.write_rows
+def write_rows(*given, **more):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return written(*given, **more)
+write_versions.write_rows = write_rows
+MirroredDatabase(sys.argv[1]).sync()
+"""
+
+
+@pytest.mark.parametrize("written", [0, 7])
+def test_killed_while_buckets_of_versions_are_written(
+    tmp_path: Path, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the batch counts; the next process applies it once, and no bucket stays."""
+    monkeypatch.setattr(step, "is_first_look", lambda _: True)
+    declare(tmp_path, "t", ["id"], **HISTORY)
+    put_at(tmp_path, "t", 1, {"id": list(range(200)), "v": ["a"] * 200})
+    sync(tmp_path)
+    put_at(tmp_path, "t", 2, marked([4, 2] * 50, id=list(range(100)), v=["b"] * 100))
+    words = [sys.executable, "-c", BUCKETS, str(tmp_path), str(written)]
+    dead = preloaded.run(words, capture_output=True, timeout=60)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    assert list(tmp_path.rglob("fold-*")), "it died while its buckets were there"
+    sync(tmp_path)
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {})
+    assert held(tmp_path, "t__changes") == expected(tmp_path, "t")
+    assert not list(tmp_path.rglob("fold-*"))
