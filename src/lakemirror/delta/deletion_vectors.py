@@ -49,12 +49,19 @@ def vector_path(text: str) -> str:
 
 
 def bitmap(rows: pa.Array) -> BitMap64:
-    """The bitmap of these row numbers. `rows`: int64 without NULLs."""
-    from pyroaring import BitMap64  # not at the top: Spark's executors only read vectors, and may lack this package
+    """The bitmap of these row numbers. `rows`: int64 without NULLs. OverflowError if one is negative.
 
-    numbers = array("Q")
-    numbers.frombytes(memoryview(rows.buffers()[1])[rows.offset * 8 : (rows.offset + len(rows)) * 8])
-    return BitMap64(numbers)
+    A bitmap of 32-bit numbers is filled several times faster, and is all that the one of 64 bits has but its first
+    12 bytes.
+    """
+    from pyroaring import BitMap, BitMap64  # not at the top: Spark's executors only read vectors, and may lack it
+
+    numbers = np.asarray(rows)
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < 1 << 32:
+        return BitMap64(numbers.tolist())
+    low = array("I")
+    low.frombytes(numbers.astype(f"u{low.itemsize}").tobytes())
+    return BitMap64.deserialize(struct.pack("<QI", 1, 0) + BitMap(low).serialize())
 
 
 class VectorReader:

@@ -34,7 +34,7 @@ from lakemirror.engines.kernels.version_rows import (
 )
 from lakemirror.engines.row_work import FILE, ROW, Action, Target, TargetColumn, Versioning
 from lakemirror.engines.sequence_bounds import Span, files_of_keys, sequence_column, value_of
-from lakemirror.keys.key_values import combined, each_once, key_codes, whole_numbers
+from lakemirror.keys.key_values import combined, each_once, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import CHANGE_FILE, END_AT, START_AT
 from lakemirror.landing_zone.table_options import SOFT
 
@@ -244,7 +244,7 @@ def _memory_needed(target: Target, versioning: Versioning, known: pa.Table, chan
     starts, ends, lasts, times = _ranks(versioning, known, changes.rows, _count(old, new))
     is_open, step = ends == 0, int(max(starts.max(initial=0), times.max(initial=0))) + 1  # 0: NULL
     begins = old * step + starts
-    order = np.argsort(begins, kind="stable")
+    order = order_of(begins)
     place = np.searchsorted(begins[order], new * step + times, "right") - 1
     if not len(order):
         return np.arange(len(new))

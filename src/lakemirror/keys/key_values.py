@@ -19,6 +19,7 @@ _FACTOR = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _INVERSE = pow(_FACTOR, -1, 1 << 64)
 _BYTES_AT_ONCE = 1 << 20
 _DENSE = 8  # numbers are dense if at most so many are missing for each one that occurs: arrays have a place for each
+_FEW_RUNS = 4  # up to so many runs of rising numbers a stable `argsort` is faster than a sort of plain numbers
 _NULL = np.uint64(0x6A09E667F3BCC909)
 
 
@@ -104,8 +105,10 @@ def _ranked(values: np.ndarray) -> tuple[np.ndarray, int]:
     """For each number how many lower ones there are, each counted once; and a number above all of these."""
     order = order_of(values)
     its = values[order]
+    ranks = np.zeros(len(values), np.int64)
+    np.cumsum(its[1:] != its[:-1], out=ranks[1:])
     codes = np.empty(len(values), np.int64)
-    codes[order] = ranks = np.cumsum(np.append(0, its[1:] != its[:-1]))
+    codes[order] = ranks
     return codes, int(ranks[-1]) + 1
 
 
@@ -117,20 +120,19 @@ def _encoded(values: pa.Array) -> tuple[np.ndarray, int]:
 def order_of(numbers: np.ndarray) -> np.ndarray:
     """The order of whole numbers, as `argsort` gives it; of equal ones the first stays first.
 
-    The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers is faster
-    than a stable `argsort`, but for numbers that rise in runs.
+    The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers is many
+    times faster than a stable `argsort`, but for numbers that rise all the way or nearly so.
     """
-    if 4 * np.count_nonzero(numbers[1:] < numbers[:-1]) < len(numbers):
-        return np.argsort(numbers, kind="stable")
     bits = len(numbers).bit_length()
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if high - low >= 1 << (63 - bits):
+    if high - low >= 1 << (63 - bits) or np.count_nonzero(numbers[1:] < numbers[:-1]) < _FEW_RUNS:
         return np.argsort(numbers, kind="stable")
-    distance = np.subtract(numbers, numbers.dtype.type(low), dtype=np.int64)
-    places = (distance << bits) | np.arange(len(numbers))
-    places.sort()
-    order: np.ndarray = places & ((1 << bits) - 1)
-    return order
+    distance: np.ndarray = np.subtract(numbers, numbers.dtype.type(low), dtype=np.int64)
+    distance <<= bits
+    distance |= np.arange(len(numbers))
+    distance.sort()
+    distance &= (1 << bits) - 1
+    return distance
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:

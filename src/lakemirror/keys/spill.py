@@ -14,7 +14,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.keys.key_values import key_bucket, whole_numbers
+from lakemirror.keys.key_values import key_bucket, order_of, whole_numbers
 
 MOST_BUCKETS = 256
 """Each bucket is an open file; a process may often open 1024 files, and needs others too."""
@@ -49,7 +49,7 @@ class Spill:
         self._schema = rows.schema
         self.rows += rows.num_rows
         bucket = key_bucket(rows.select(self._keys), self.buckets)
-        order = np.argsort(bucket, kind="stable")
+        order = order_of(bucket)
         ordered = rows.take(whole_numbers(order)).combine_chunks()
         begins = np.flatnonzero(np.diff(bucket[order], prepend=-1))
         for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 from tests.vectors import read_vector
 
 from lakemirror.delta.deletion_vectors import _B85, _MAGIC, _Z85, bitmap, vector_path, write_vectors
@@ -29,6 +30,19 @@ def test_a_vector_beside_the_table_and_one_anywhere(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(ValueError, match="damaged"):
         read_vector(tmp_path, vector)
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [0], [5, 3, 3], [*range(9), 1 << 31], [(1 << 32) - 1], [1 << 32], [2, 1 << 40]], ids=str
+)
+def test_the_bitmap_of_row_numbers(rows: list[int]) -> None:
+    """Of 32 bits or more, in any order, also twice: what the library makes of them one by one."""
+    assert bitmap(pa.array(rows, pa.int64())).serialize() == BitMap64(rows).serialize()
+
+
+def test_a_negative_row_number() -> None:
+    with pytest.raises(OverflowError):
+        bitmap(pa.array([1, -1], pa.int64()))
 
 
 def test_a_vector_in_the_log() -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakemirror.delta.long_texts import has_long
 from lakemirror.engines.kernels.partial_rows import FIRST, IN_TABLE, PartialRows
 from lakemirror.engines.row_work import FILE, ROW, Action
-from lakemirror.keys.key_values import whole_numbers
+from lakemirror.keys.key_values import order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 
 _LARGE = 1 << 30  # bytes: 32-bit offsets may be too narrow for more texts
@@ -171,7 +171,7 @@ def _taken(chunks: Sequence[pa.Array], at: np.ndarray, kind: pa.DataType) -> pa.
     if ends[-1] <= 2 * len(at) and sum(chunk.nbytes for chunk in chunks) < _LARGE:
         return pa.concat_arrays([*chunks, pa.nulls(1, kind)]).take(whole_numbers(np.where(at < 0, ends[-1], at)))
     of_chunk = np.searchsorted(ends, at, "right") - 1
-    order = np.argsort(of_chunk, kind="stable")
+    order = order_of(of_chunk)
     parts = []
     for number in np.unique(of_chunk):
         its = at[order][of_chunk[order] == number]
@@ -226,7 +226,7 @@ def _by_file(needed: pa.Table, adds: Mapping[int, Action]) -> list[Rows]:
 
 def _places(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """A function that gives the place of each number among distinct `values`, -1 where it is not among them."""
-    order = np.argsort(values, kind="stable")
+    order = order_of(values)
     ascending = values[order]
 
     def places(wanted: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.partial_rows import PartialRows, partial_rows, with_keys
 from lakemirror.engines.kernels.sequence_order import highest_before, in_order, sequence_ranks
 from lakemirror.engines.row_work import DEAD, DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, Target
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPSERT
 from lakemirror.landing_zone.table_options import IGNORE
@@ -152,7 +152,7 @@ def _after_their_rows(keys: _Keys, old: pa.Table, remembered: pa.Table) -> tuple
     another time. They do nothing any more."""
     (code, of_old, of_remembered), (rank, old_rank, remembered_rank) = keys.code, keys.rank
     row_of = np.full(keys.count, -1)
-    order = np.argsort(old_rank, kind="stable")
+    order = order_of(old_rank)
     row_of[of_old[order]] = order
     row = row_of[of_remembered]
     died, times = (np.asarray(each.combine_chunks().cast(pa.int64()).fill_null(-1)) for each in (

@@ -32,7 +32,7 @@ from lakemirror.engines.kernels.intervals import (
 )
 from lakemirror.engines.kernels.sequence_order import from_texts, sequence_of, sequence_ranks
 from lakemirror.engines.row_work import Target, Versioning
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 from lakemirror.landing_zone.table_options import HARD, IGNORE, SOFT
@@ -207,7 +207,7 @@ def _rows_before(rows: _Rows, points: Points, is_partial: np.ndarray, *, soft: b
     the order of arrival, the row of the event before it, of those that came before it; -1: none."""
     first = len(rows.known.keys) + rows.events.remembered
     keys, times = (values[rows.events.remembered :] for values in rows.events[:2])
-    order = np.argsort(keys, kind="stable")
+    order = order_of(keys)
     falls = (np.diff(keys[order]) == 0) & (np.diff(times[order]) < 0)
     chosen = np.intersect1d(keys[order][1:][falls], keys[is_partial[first:]])
     found: dict[int, int] = {}

@@ -25,7 +25,7 @@ from lakemirror.engines.kernels.dictionaries import is_repeated, one_table, with
 from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, leaves_of, parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
-from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import comparable, key_codes, order_of, whole_numbers
 from lakemirror.landing_zone.reserved_columns import DELETED_AT, END_AT
 from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
 from lakemirror.storage.place import Place
@@ -245,7 +245,7 @@ class Files:
             return
         keys = pa.table({name: _as_long(values, batch.num_rows) for name, values in zip(names, held, strict=True)})
         code = key_codes(comparable(keys))
-        order = np.argsort(code, kind="stable")
+        order = order_of(code)
         begins = np.flatnonzero(np.diff(code[order], prepend=-1))
         ordered = batch if len(begins) == 1 else batch.take(whole_numbers(order))
         for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):

@@ -30,7 +30,7 @@ from lakemirror.engines.unit_kernels import kept_rows
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared
 from lakemirror.errors import Bad, LakemirrorError, Rejected
 from lakemirror.keys.find_keys import rows_by_file
-from lakemirror.keys.key_values import comparable, key_bucket, whole_numbers
+from lakemirror.keys.key_values import comparable, key_bucket, order_of, whole_numbers
 from lakemirror.keys.look_up import read_footer, row_groups
 from lakemirror.keys.wanted_keys import is_among
 from lakemirror.landing_zone.reserved_columns import DELETED_AT
@@ -60,7 +60,7 @@ def blobs(
             continue
         others = PLACES if kind != REMEMBERED else (*PLACES, DELETED_AT)
         bucket = key_bucket(table.select([name for name in table.column_names if name not in others]), buckets)
-        order = np.argsort(bucket, kind="stable")
+        order = order_of(bucket)
         ordered = table.take(whole_numbers(order)).combine_chunks()
         begins = np.flatnonzero(np.diff(bucket[order], prepend=-1))
         for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
