@@ -27,6 +27,7 @@ from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.pipeline import Pipeline
 from lakemirror.engines.row_work import ChangeUnit
+from lakemirror.keys.spill import Spill
 from lakemirror.maintenance.compaction import merge_small_files
 from lakemirror.storage import LocalStorage
 from lakemirror.storage.own_files import SPILLED
@@ -226,6 +227,40 @@ def test_more_changes_than_fit_into_memory_are_done_by_buckets(tmp_path: Path, m
     assert both(tmp_path / "buckets") == held and len(held) == 1000
     assert read == [1, 2], "each file is read once, however many buckets there are"
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith((SPILLED, "fold-"))]
+
+
+@pytest.mark.parametrize("name", ["spill", "ranges", "partial"])
+def test_rising_keys_are_done_by_change_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Then no key is in two parts of the batch: nothing is put on the disk in between. Other keys: as before."""
+    first = [list(range(begin, begin + 100)) for begin in range(0, 800, 100)]
+    if name == "spill":
+        first[5][0] = first[4][-1]
+
+    def both(database: Path) -> list[tuple[Any, ...]]:
+        begun(database)
+        for number, ids in enumerate(first, 1):
+            put_at(database, number, number, {"id": ids, "v": [number] * 100})
+        sync(database)
+        for number, ids in enumerate(first, 9):
+            partial = {UNCHANGED: ['["v"]', None] * 50} if name == "partial" else {}
+            rows = marked([4, 2] * 50, id=ids, v=[number] * 100, **partial)
+            put_at(database, number, number, rows)
+        sync(database)
+        snapshot = read_snapshot(database / "Tables/t__history")
+        assert snapshot is not None and snapshot.version == 1, "one commit for each of the two batches"
+        return versions(database, "id", "v")
+
+    held = both(tmp_path / "held")
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
+    spilled: list[int] = []
+
+    def spill(*given: Any) -> Spill:
+        spilled.append(1)
+        return Spill(*given)
+
+    monkeypatch.setattr(version_buckets, "Spill", spill)
+    assert both(tmp_path / "parts") == held and len(held) == (800 if name == "partial" else 1200)
+    assert bool(spilled) == (name == "spill")
 
 
 def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> None:
