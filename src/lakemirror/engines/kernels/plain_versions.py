@@ -20,12 +20,13 @@ from lakemirror.engines.kernels.version_rows import (
     Changed,
     VersionRows,
     bounds_of,
+    codes_of,
     fold_versions,
     key_values,
     tracked_columns,
 )
 from lakemirror.engines.row_work import Target, Versioning
-from lakemirror.keys.key_values import combined, comparable, key_codes, whole_numbers
+from lakemirror.keys.key_values import combined, whole_numbers
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import DELETE
 from lakemirror.landing_zone.table_options import IGNORE
@@ -76,11 +77,8 @@ def plain_keys(
     target: Target, versioning: Versioning, known: pa.Table, changes: Changed, remembered: Changed | None = None
 ) -> PlainKeys:
     """The keys whose changes need no look at points in time. The parameters are those of `fold_versions`."""
-    tables = [known, changes.rows, *([] if remembered is None else [remembered.rows])]
-    keys = pa.concat_tables([key_values(table, target) for table in tables]).combine_chunks()
-    both = key_codes(comparable(keys))
-    codes = np.split(both, np.cumsum([table.num_rows for table in tables])[:-1])
-    (old, new), width = codes[:2], int(both.max(initial=-1)) + 1
+    codes = codes_of([known, changes.rows, *([] if remembered is None else [remembered.rows])], target)
+    (old, new), width = codes[:2], max(int(its.max(initial=-1)) for its in codes) + 1
     is_open = _as_bool(known[END_AT].is_null())
     place = np.zeros(width, np.int32)  # of the open version of each key, from 1
     numbers = np.flatnonzero(is_open)
@@ -143,12 +141,13 @@ def _versions_of(
     in that of the known versions."""
     old, change, count = plain.versions, plain.changes, changes.rows.num_rows
     names = [column.name for column in target.sources.columns if column.stored]
-    tracked = tracked_columns(versioning, names)
+    values = [name for name in names if name not in target.key_columns]  # keys are equal
+    tracked = tracked_columns(versioning, values)
     upserts = np.flatnonzero(changes.markers[change] != DELETE)
     goes_on, stays = np.zeros(len(old), bool), np.zeros(len(old), bool)
     goes_on[upserts] = equal_rows(known, tracked, old[upserts], change[upserts], changes.rows)
     same = np.flatnonzero(goes_on)
-    others = [name for name in names if name not in tracked]
+    others = [name for name in values if name not in tracked]
     stays[same] = equal_rows(known, others, old[same], change[same], changes.rows)
     begins = np.zeros(count, bool)
     begins[change[upserts]] = True
@@ -186,9 +185,11 @@ def _times(target: Target, versioning: Versioning, known: pa.Table, changes: Cha
     kind = next(stored_arrow_type(column) for column in target.columns if column.name == START_AT)
     if not versioning.sequence:
         assert changes.times is not None
-        times = changes.times.copy()
+        times = changes.times
         starts = np.asarray(known[START_AT].cast(pa.int64()).combine_chunks())
-        times[plain.changes] = np.maximum(times[plain.changes], starts[plain.versions] + 1)
+        if len(times) and len(starts) and starts.max() >= times.min():
+            times = times.copy()
+            times[plain.changes] = np.maximum(times[plain.changes], starts[plain.versions] + 1)
         return pa.array(times, pa.int64()).cast(kind)
     parts = sequence_of(changes.rows, versioning.sequence).combine_chunks().flatten()
     if not pa.types.is_struct(kind):
