@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakemirror.delta.long_texts import has_long
 
-_SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
+_SHARED = 6  # rows that share a value on average: with fewer, a Parquet dictionary takes up to twice as long to make
 _SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
 
