@@ -41,11 +41,13 @@ def are_in(data: bytes, numbers: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 class _Container(NamedTuple):
-    """Values from `first` to before `first` + 65536. `content`: as it is stored; of runs, pairs."""
+    """Values from `first` to before `first` + 65536. `content`: as it is stored; of runs, pairs. `told`: the number
+    of values by its head."""
 
     first: int
     kind: str
     content: np.ndarray
+    told: int
 
     def values(self) -> np.ndarray:
         """The values, less `first`."""
@@ -59,9 +61,7 @@ class _Container(NamedTuple):
 
     def size(self) -> int:
         """The number of values."""
-        if self.kind == _LIST:
-            return len(self.content)
-        return int.from_bytes(self.content, "little").bit_count() if self.kind == _BITS else int(self._runs()[1].sum())
+        return int(self._runs()[1].sum()) if self.kind == _RUNS else self.told
 
     def has(self, low: np.ndarray) -> np.ndarray:
         """For each of these numbers, less `first`, whether it is a value."""
@@ -114,13 +114,13 @@ def _in_one(data: bytes, at: int, begin: int) -> Generator[_Container, None, int
         first, size = begin + (heads[2 * index] << 16), heads[2 * index + 1] + 1
         if len(runs) and runs[index]:
             (number,) = struct.unpack_from("<H", data, at)
-            each = _Container(first, _RUNS, _array(data, at + 2, 2 * number, "<u2"))
+            each = _Container(first, _RUNS, _array(data, at + 2, 2 * number, "<u2"), size)
             at += 2 + 4 * number
         elif size <= _MOST_VALUES:
-            each = _Container(first, _LIST, _array(data, at, size, "<u2"))
+            each = _Container(first, _LIST, _array(data, at, size, "<u2"), size)
             at += 2 * size
         else:
-            each = _Container(first, _BITS, _array(data, at, 8192, "u1"))
+            each = _Container(first, _BITS, _array(data, at, 8192, "u1"), size)
             at += 8192
         yield each
     return at

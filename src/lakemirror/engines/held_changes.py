@@ -18,11 +18,9 @@ from lakemirror.engines.kernels.read import read_changes, read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.unit_kernels import names_of
-from lakemirror.engines.units import Shared
+from lakemirror.engines.units import ONE_THREAD_BYTES, Shared
 from lakemirror.keys.key_index import Each
 from lakemirror.keys.key_values import whole_numbers
-
-_SMALL = 256 << 10  # up to so many bytes of changes, one thread is faster than several
 
 
 class TooMuch(Exception):
@@ -52,6 +50,10 @@ class HeldChanges(NamedTuple):
         """The keys of all changes."""
         names = list(target.key_columns)
         return pa.concat_tables([part.select(names) for part in self.parts]).combine_chunks()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """These columns of all changes."""
@@ -108,9 +110,9 @@ def slices(rows: pa.Table) -> list[pa.Table]:
 def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
     """The units, in order, in runs that are worth a thread."""
     shares: list[list[ChangeUnit]] = []
-    size = _SMALL
+    size = ONE_THREAD_BYTES
     for unit in units:
-        if size >= _SMALL:
+        if size >= ONE_THREAD_BYTES:
             shares.append([])
             size = 0
         shares[-1].append(unit)
@@ -122,7 +124,7 @@ def _read(
     units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget
 ) -> tuple[pa.Table, np.ndarray, list[pa.Array]]:
     """The rows of some units, their markers and what partial rows name, in order; many small units in one batch."""
-    if len(units) > 1 or units[0].bytes <= _SMALL:
+    if len(units) > 1 or units[0].bytes <= ONE_THREAD_BYTES:
         together = read_together(units, shared)
         if together is not None:
             if not allowance.take(together.rows.nbytes):

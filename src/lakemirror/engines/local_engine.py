@@ -25,7 +25,7 @@ from lakemirror.engines.kernels.write import ROWS_A_GROUP, SIZES, FileSizes
 from lakemirror.engines.pipeline import Pipeline
 from lakemirror.engines.row_work import Action, RewriteWork, RowWork, Target
 from lakemirror.engines.unit_kernels import Kernel
-from lakemirror.engines.units import Shared
+from lakemirror.engines.units import Shared, is_short, weight_of
 from lakemirror.keys.find_keys import Numbered, search_files
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.wanted_keys import WantedKeys
@@ -106,7 +106,8 @@ class LocalEngine(Pipeline):
                 return [], iter(()), error
 
         first: Exception | None = None
-        for begun, rest, error in self.each(begin, list(enumerate(units))):
+        each = map if len(units) > 1 and is_short(sum(map(weight_of, units)), shared.target) else self.each
+        for begun, rest, error in each(begin, list(enumerate(units))):
             first = first or error
             yield from begun
             if first is None:

@@ -25,14 +25,13 @@ from lakemirror.engines.late_deletes import earlier_deletes
 from lakemirror.engines.net_effect import NetEffect, combined, in_buckets, only_live
 from lakemirror.engines.old_rows import no_old_rows, with_places
 from lakemirror.engines.plain_keys import deleting, need_rows, plain_changes
-from lakemirror.engines.row_work import DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork, Target
+from lakemirror.engines.row_work import DIED, FILE, MARKER, NAMES, ROW, SEQUENCE, Ordering, RowWork
 from lakemirror.engines.sequence_bounds import files_reached, least_of
 from lakemirror.engines.unit_carrier import UnitCarrier
-from lakemirror.engines.units import Shared, TouchedFile, data_units
-from lakemirror.engines.write_versions import look_by
+from lakemirror.engines.units import Shared, TouchedFile
+from lakemirror.engines.write_versions import look_by, units_of_rows
 from lakemirror.keys.find_keys import find_keys, kept_among
 from lakemirror.keys.key_values import each_once, whole_numbers
-from lakemirror.keys.row_copies import ROWS_AT_ONCE
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.reserved_columns import DELETED_AT
@@ -177,7 +176,7 @@ def _old_rows(
     """The live ones of these rows, as of `with_places`. `values`: gets what they have in the columns `shared.names`."""
     room = pipeline.memory // 8 if values is not None and shared.names else 0
     files = [TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)]
-    units = data_units(files, 1 if _are_copied(pipeline, work.target, files) else pipeline.parallelism)
+    units = units_of_rows(pipeline, work.target, files, pipeline.parallelism)
     for found in pipeline.carry("read deleted keys", unit_kernels.read_old_keys, shared, units) if units else ():
         for number, live, old in found:
             if values is not None and set(shared.names) <= set(old.column_names):
@@ -185,14 +184,6 @@ def _old_rows(
                 if room > 0:
                     values[number] = live, old.select(list(shared.names))
             yield with_places(shared, old, number, live)
-
-
-def _are_copied(pipeline: UnitCarrier, target: Target, files: Sequence[TouchedFile]) -> bool:
-    """True if few rows are read, from copies or memory: threads that do so mostly wait for each other."""
-    index = pipeline.index
-    if index is None or sum(len(file.deleted) for file in files) > ROWS_AT_ONCE:
-        return False
-    return all(index.rows.are_read(file.add, target) for file in files)
 
 
 def _bucket_by_bucket(

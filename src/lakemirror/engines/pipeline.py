@@ -43,6 +43,7 @@ from lakemirror.engines.units import (
     TouchedFile,
     change_units,
     data_units,
+    is_short,
     split,
 )
 from lakemirror.errors import Bad
@@ -137,11 +138,12 @@ class Pipeline(UnitCarrier):
     def _with_others(
         self, own: Callable[[], RowResult], work: RowWork, shared: Shared, held: HeldChanges | None
     ) -> RowResult:
-        """`own` and the other targets: side by side if the changes are in memory. If one fails, none is kept."""
+        """`own` and the other targets: side by side if many changes are in memory. If one fails, none is kept."""
         theirs: list[list[Action]] = [[] for _ in work.also]
         acts: list[Callable[[], RowResult]] = [own]
         acts += [partial(self._other, *each, work, shared, held) for each in zip(work.also, theirs, strict=True)]
-        carried: Iterable[RowResult] = (map if held is None else self.each)(lambda act: act(), acts)
+        is_alone = held is None or is_short(held.nbytes, work.target)
+        carried: Iterable[RowResult] = (map if is_alone else self.each)(lambda act: act(), acts)
         try:
             result, *others = carried
         except BaseException:

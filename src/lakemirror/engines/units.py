@@ -22,11 +22,15 @@ from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.row_work import Action, ChangeUnit, HistoryWork, Ordering, RowWork, Target
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.row_markers import INSERT
-from lakemirror.storage.place import opened
+from lakemirror.storage.place import capabilities_of, opened
 
 UNIT_BYTES = 128 << 20  # of files, for one task
 SMALL_BYTES = 32 << 20
 """Work of at most so many bytes takes less time in this process than one more Spark job."""
+
+ONE_THREAD_BYTES = 256 << 10
+"""Work of at most so many bytes takes one thread less time than several, which wait for each other's interpreter lock;
+but not where they wait for a store."""
 
 _LEAST_BYTES = 4 << 20  # for fewer bytes, another unit costs more time than it saves
 _LARGE_FILE = 256 << 20  # a data file with more bytes becomes several units
@@ -193,6 +197,11 @@ def weight_of(unit: Any) -> int:
     if isinstance(unit, tuple):
         return sum(map(weight_of, unit))
     return sum(batch.nbytes for batch in unit) if isinstance(unit, Sequence) else int(getattr(unit, "nbytes", 0))
+
+
+def is_short(nbytes: int, target: Target) -> bool:
+    """True if one thread does work of so many bytes faster than several."""
+    return nbytes <= ONE_THREAD_BYTES and not capabilities_of(target.path).waits
 
 
 def size_of(add: Action) -> int:

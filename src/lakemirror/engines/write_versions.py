@@ -43,6 +43,7 @@ from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket,
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import whole_numbers
+from lakemirror.keys.row_copies import ROWS_AT_ONCE
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME, START_AT
 
 _FARTHEST = 1 << 62  # microseconds, 146,000 years: times beyond it leave no room for later versions
@@ -124,11 +125,20 @@ def look_by(engine: UnitCarrier, shared: Shared) -> Look:
     def look(target: Target, files: Sequence[Action], keys: pa.Table) -> list[tuple[int, np.ndarray, pa.Table]]:
         found = find_keys(files, target, keys, engine.search, engine.each, engine.index)
         touched = [TouchedFile(number, files[number], found[number]) for number in sorted(found)]
-        units = data_units(touched, _UNITS * engine.parallelism)
+        units = units_of_rows(engine, target, touched, _UNITS * engine.parallelism)
         results = engine.carry("read versions", read_versions, shared._replace(target=target), units)
         return [one for result in results for one in result]
 
     return look
+
+
+def units_of_rows(engine: UnitCarrier, target: Target, files: Sequence[TouchedFile], count: int) -> list[DataFiles]:
+    """Units that read rows of data files, about `count`; one if they are few and have copies or are in memory: threads
+    that read those mostly wait for each other."""
+    index, few = engine.index, sum(len(file.deleted) for file in files) <= ROWS_AT_ONCE
+    if index is not None and few and all(index.rows.are_read(file.add, target) for file in files):
+        count = 1
+    return data_units(files, count)
 
 
 def look_here(shared: Shared, unit: VersionBucket | None = None) -> Look:

@@ -24,6 +24,7 @@ from lakemirror.keys.look_up import (
     Runs,
     find,
     groups_to_search,
+    has_footer,
     kept_keys,
     keys_at,
     matches,
@@ -128,7 +129,8 @@ def search_files(
     else:
         if sum(record_count(add) or _FEW for _, add in files) < _FEW:
             each = map  # starting threads takes longer than reading small files
-        groups = [one for searched in each(groups_of, files) for one in searched]
+        opening = each if each is map or any(not has_footer(add, target) for _, add in files) else map
+        groups = [one for searched in opening(groups_of, files) for one in searched]
     if each is not map:
         unread = (one.group.rows for one in groups if kept_keys(one.group, target, one.version) is None)
         each = map if sum(unread) < _FEW else each

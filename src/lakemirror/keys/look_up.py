@@ -219,6 +219,11 @@ def keep_footer(add: Action, target: Target, footer: pq.FileMetaData) -> GroupsO
     return kept
 
 
+def has_footer(add: Action, target: Target) -> bool:
+    """True if the footer of a data file is cached."""
+    return LATELY_READ.get(_name_of_groups(add, target)) is not None
+
+
 def are_kept(add: Action, target: Target, wanted: WantedKeys) -> bool:
     """True if a look-up reads nothing of a data file: its footer and the keys that it would read are cached."""
     held = LATELY_READ.get(_name_of_groups(add, target))

@@ -22,7 +22,6 @@ from lakemirror.engines.kernels.version_rows import (
     bounds_of,
     codes_of,
     fold_versions,
-    key_values,
     tracked_columns,
 )
 from lakemirror.engines.row_work import Target, Versioning
