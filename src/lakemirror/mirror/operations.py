@@ -45,7 +45,9 @@ from lakemirror.landing_zone.zone import (
     scan_table,
 )
 from lakemirror.mirror.dropped_tables import DROPPED, dropped
+from lakemirror.mirror.history.history_tables import named_tables
 from lakemirror.mirror.history.row_options import options_kept
+from lakemirror.mirror.standstill import beat_applies, paused_for
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
@@ -129,6 +131,12 @@ def replay(
     without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
     `patterns`: options for many tables.
     """
+    name = folder_named(storage, table).name
+    with paused_for("replay", storage, name):
+        return _replay(storage, table, file, default_schema, patterns)
+
+
+def _replay(storage: Storage, table: str, file: str, default_schema: str, patterns: OptionPatterns) -> Outcome:
     folder = folder_named(storage, table)
     chosen = [
         entry
@@ -140,8 +148,12 @@ def replay(
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
         return Outcome(f"{what} in quarantine in {folder.name}", changed=False)
-    positions = _positions(storage, folder, log_, metadata, default_schema)
-    late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
+    target = folder.name.target(default_schema)
+    tables = [target, *(each.target for each in named_tables(folder.name, target, metadata))]
+    for path in tables:
+        beat_applies("replay", storage.uri(path))
+    positions = [_positions(storage, folder, path, metadata) for path in tables]
+    late = any(_number(entry.name) <= at.get(_place(entry, folder.name), 0) for entry in chosen for at in positions)
     if late and metadata.options.history:
         raise LakemirrorError(
             "history-has-no-place",
@@ -223,14 +235,13 @@ def folder_named(storage: Storage, table: str) -> TableFolder:
 def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -> None:
     """LakemirrorError `archive-incomplete` if the table cannot be built again from its files."""
     metadata = read_metadata(storage, folder)
-    log_ = _log_of(storage, folder.name, default_schema)
     if metadata.file_detection_strategy != SEQUENTIAL:
         reason = "its files have no numbers, and in which order they were applied is not kept"
         raise LakemirrorError("archive-incomplete", f"{folder.name}: {reason}", table=str(folder.name))
     held = TableFiles(_with_archive(folder), metadata).by_partition
     archived = TableFiles(_with_archive(replace(folder, files=[])), metadata).by_partition
     ends = {partition: max(numbers) for partition, numbers in archived.items()}
-    for partition, number in _positions(storage, folder, log_, metadata, default_schema).items():
+    for partition, number in _positions(storage, folder, folder.name.target(default_schema), metadata).items():
         ends[partition] = max(number, ends.get(partition, 0))
     for partition, last in sorted(ends.items()):
         there = held.get(partition, {}).keys() | quarantined_numbers(folder, partition)
@@ -241,15 +252,15 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
             raise LakemirrorError("archive-incomplete", message, table=str(folder.name))
 
 
-def _positions(
-    storage: Storage, folder: TableFolder, found: TableLog | None, metadata: TableMetadata, default_schema: str
-) -> Mapping[str, int]:
-    """The last applied number of each sequence of this folder; empty if the folder was recreated or has no table."""
+def _positions(storage: Storage, folder: TableFolder, target: str, metadata: TableMetadata) -> Mapping[str, int]:
+    """The last number of each sequence of this folder that a table of it has; empty if the folder was recreated or has
+    no such table."""
+    found = read_table_log(storage.uri(target))
     if found is None or found.position is None or _is_marked_anew(storage, folder.name, found):
         return {}
     if not metadata.partitioned:
         return {"": found.position.number}
-    return read_sequences(storage.uri(folder.name.target(default_schema)), found.position)
+    return read_sequences(storage.uri(target), found.position)
 
 
 def _log_of(storage: Storage, name: TableName, default_schema: str) -> TableLog | None:
