@@ -332,6 +332,7 @@ def test_a_table_that_fails_while_the_other_is_written_leaves_no_file(
         patch.setattr(Pipeline, failing, fails)
         patch.setattr(Pipeline, other, writes_late)
         patch.setattr(os, "cpu_count", lambda: 2)
+        patch.setattr("lakemirror.engines.units.ONE_THREAD_BYTES", 0)
         patch.setattr("lakemirror.engines.engine._local_engines", {})
         result = MirroredDatabase(tmp_path).sync()
     assert result.failed and written_late and all(written_late)
