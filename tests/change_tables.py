@@ -87,9 +87,9 @@ def _row(name: str, number: int, operation: str, row: dict[str, Any], left_out: 
     return (name, number, operation, tuple(sorted(left_out)) if left_out else None, values)
 
 
-def put_at(database: Path, table: str, number: int, rows: Any, minutes: int = 0) -> Path:
+def put_at(database: Path, table: str, number: int, rows: Any, minutes: int = 0, **options: Any) -> Path:
     """A change file that was written so many minutes after BEGUN; where nothing is said, as its number says."""
-    path = put(database, table, number, rows)
+    path = put(database, table, number, rows, **options)
     moment = (BEGUN + timedelta(minutes=minutes or number)).timestamp()
     os.utime(path, (moment, moment))
     return path

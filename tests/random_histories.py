@@ -18,11 +18,13 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakemirror import MirroredDatabase
+from lakemirror.engines import units
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
@@ -192,11 +194,13 @@ def play(story: Story, *, spark: Any = None, builds: bool = False, own_cache: bo
                 shutil.rmtree(database / "Files/LandingZone/t")
                 table = declared(database, story)
             publish(table, story, file)
+            few = -1 if number % 2 else units.ONE_THREAD_BYTES  # several threads, or one
             if number in story.passes or number + 1 in story.again or number == len(story.files):
                 given = {"engine": "local", "durability": "process", "settle": 0, **settings}
                 given |= {"partial_row_missing": "null"} if story.null_if_missing else {}
                 given |= {"cache_dir": str(place / "cache")} if own_cache else {}
-                result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
+                with mock.patch.object(units, "ONE_THREAD_BYTES", few):
+                    result = MirroredDatabase(database, spark=spark, batch_files=story.batch_files, **given).sync()
                 for error in result.failed.values():
                     raise error
         compare(database, story, begun)

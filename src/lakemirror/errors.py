@@ -111,3 +111,8 @@ def first_line(error: object) -> str:
     """What an error says first, in at most 200 letters; its kind if it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+def counted(number: int, word: str) -> str:
+    """`1 file`, `1,234 files`."""
+    return f"{number:,} {word}" + ("" if number == 1 else "s")

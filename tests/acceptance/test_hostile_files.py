@@ -199,7 +199,7 @@ def test_fifos_in_the_place_of_every_file_hang_nothing(tmp_path: Path) -> None:
         done = lakemirror("sync", tmp_path)
         assert done.returncode == 3
         assert "good: 1 file, 2 changes, 1 commit" in done.stdout
-        assert "t-_metadata: metadata-invalid: _metadata.json is a FIFO" in done.stdout
+        assert "t-_metadata: metadata-invalid: Files/LandingZone/t-_metadata/_metadata.json is a FIFO" in done.stdout
         found = tables(tmp_path)
     assert found["t-_metadata"]["errorCode"] == "metadata-invalid"
     assert found["t-_mirror.j"]["errorCode"] == "path-refused"
@@ -229,7 +229,7 @@ def test_huge_files_of_metadata_are_not_read(tmp_path: Path) -> None:
     done = lakemirror("sync", tmp_path)
     assert done.returncode == 3
     assert "good: 1 file" in done.stdout
-    assert "a: metadata-invalid: _metadata.json is larger than 16 MiB and is not read" in done.stdout
+    assert "a: metadata-invalid: Files/LandingZone/a/_metadata.json is larger than 16 MiB and is not" in done.stdout
     assert "b: 1 file" in done.stdout, "a marker that makes no sense counts as none"
     assert lakemirror("status", tmp_path).returncode == 3
     assert "16 MiB" in lakemirror("check", tmp_path).stdout

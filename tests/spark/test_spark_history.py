@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from tests.random_histories import Story, play
 from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase, failpoints
+from lakemirror.engines import write_versions
 from lakemirror.engines.spark.jobs import Jobs
 from lakemirror.maintenance.compaction import merge_when_idle
 from lakemirror.mirror import table_state
@@ -82,6 +84,35 @@ def test_as_the_model_and_the_local_engine(
     play(its, spark=spark, engine="spark", spark_from_bytes=few)
     assert not few or jobs["write versions"] >= 4, jobs
     play(its)
+
+
+@pytest.mark.parametrize("rising", [True, False], ids=["rising", "not"])
+def test_rising_keys_in_row_groups(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rising: bool
+) -> None:
+    """Parts of change files, or tasks that keep the changes of their keys: the same versions, each once."""
+    counts: list[int] = []
+    version_buckets = write_versions.version_buckets
+
+    @contextmanager
+    def noted(*given: Any) -> Any:
+        with version_buckets(*given) as buckets:
+            counts.append(len({(each.bucket, each.buckets) for each in buckets}))
+            assert len(buckets) > 1
+            yield buckets
+
+    monkeypatch.setattr(write_versions, "version_buckets", noted)
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    for number in range(1, 7):
+        ids = list(range((number - 1) % 3 * 500, (number - 1) % 3 * 500 + 500))
+        ids[-1] += not rising and number % 3  # the first key of the next file
+        rows = marked([4] * 500 if number < 4 else [4, 2, 1, 4, 4] * 100, id=ids, v=[number] * 500)
+        put_at(tmp_path, "t", number, rows, row_group_size=100)
+        if number in (3, 6):
+            settings: Any = {"engine": "spark", "spark_from_bytes": 1, "spark": spark}
+            assert not MirroredDatabase(tmp_path, **settings).sync().failed
+    assert counts == [1 if rising else 2] * 2
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": "scd2"})
 
 
 def test_options_that_come_later(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.narration import counted
 from lakemirror.cli.options import Json, StorageOptions, path
 from lakemirror.cli.printable import printable
 from lakemirror.cli.progress import progress_bars
+from lakemirror.errors import counted
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding

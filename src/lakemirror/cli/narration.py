@@ -1,4 +1,4 @@
-"""The log of a command on stderr, and counts in words."""
+"""The log of a command on stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,3 @@ class _OneLine(logging.Formatter):
 def utc_time(record: logging.LogRecord) -> str:
     """When a message was logged: `2026-11-22T10:00:00.000Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
-
-
-def counted(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")

@@ -17,9 +17,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakemirror.cli.narration import counted, utc_time
+from lakemirror.cli.narration import utc_time
 from lakemirror.cli.printable import printable
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, counted
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.zone import TableName

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lakemirror.cli.narration import counted, log_to_stderr
+from lakemirror.cli.narration import log_to_stderr
 from lakemirror.cli.options import Database, EngineOptions, Json, StorageOptions, Verbose, require, with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.progress import progress_bars
 from lakemirror.cli.start import importing
 from lakemirror.cli.status import waiting_lines, warning_lines
 from lakemirror.cli.supervised import leave, supervised
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, counted
 
 if TYPE_CHECKING:
     from lakemirror.api import SyncResult

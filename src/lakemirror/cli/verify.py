@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakemirror.cli.narration import counted
 from lakemirror.cli.options import Database, Json, StorageOptions, require, with_groups
 from lakemirror.cli.progress import progress_bars
+from lakemirror.errors import counted
 
 if TYPE_CHECKING:
     from lakemirror.verify import Report

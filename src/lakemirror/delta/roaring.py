@@ -27,7 +27,8 @@ def row_numbers(data: bytes) -> np.ndarray:
 
 
 def are_in(data: bytes, numbers: np.ndarray) -> tuple[np.ndarray, int]:
-    """For each of these numbers (int64, ascending) whether a 64-bit bitmap has it, and how many values that has.
+    """For each of these numbers (int64, ascending) whether a 64-bit bitmap has it, and how many values that has by its
+    heads.
 
     Costs what the numbers do, and little for each container. ValueError as for `row_numbers`.
     """

@@ -92,16 +92,16 @@ def _parts(
     most = sum(unit.bytes for unit in work.changes) // count
     if len(target.keys) != 1:
         return None
-    units = [part for unit in work.changes for part in split(unit, max(1, most // _PARTS))]
-    if any(unit.bytes > most for unit in units):
-        return None
     last: int | None = None
     try:
+        units = [part for unit in work.changes for part in split(unit, max(1, most // _PARTS))]
+        if any(unit.bytes > most for unit in units):
+            return None
         for bounds in engine.carry("read keys", rising_keys, reading, [ChangeFiles(0, (unit,)) for unit in units]):
             if bounds is None or (bounds and last is not None and bounds[0] <= last):
                 return None
             last = bounds[1] if bounds else last
-    except Bad:  # who reads all columns says what is wrong
+    except (Bad, OSError, pa.ArrowException):  # who reads all columns says what is wrong
         return None
     return [tuple(part) for part in shared_out(units, count, lambda unit: unit.bytes)]
 

@@ -77,29 +77,30 @@ def find_keys(
 def kept_among(
     adds: Sequence[Action], target: Target, rows: Sequence[np.ndarray], wanted: WantedKeys
 ) -> list[np.ndarray | None]:
-    """Of these rows (numbers, ascending) of each data file those with a wanted key; None if its keys are not cached."""
-    keys = [_cached_keys(add, target, its) for add, its in zip(adds, rows, strict=True)]
-    known = [each for each in keys if each is not None]
-    hits = matches(pa.concat_tables(known), wanted) if known else np.zeros(0, np.int64)
-    result: list[np.ndarray | None] = []
+    """Of these rows (numbers, ascending) of each data file those with a wanted key; None if its keys are not cached.
+    All rows with a wanted key are among them: where keys rise, the cache tells which they are."""
+    parts: list[list[np.ndarray] | None] = [[np.zeros(0, np.int64)] for _ in adds]
+    left: list[tuple[list[np.ndarray], np.ndarray, pa.Table]] = []
+    for number, (add, its) in enumerate(zip(adds, rows, strict=True)):
+        version = version_of(add)
+        for group in groups_to_search(add, target, None).groups:
+            low, high = np.searchsorted(its, [group.first_row, group.first_row + group.rows])
+            kept, part = kept_keys(group, target, version), parts[number]
+            if low == high or part is None:
+                continue
+            if isinstance(kept, Runs):
+                part.append(matches(kept, wanted) + group.first_row)
+            elif (keys := keys_at(group, target, version, its[low:high] - group.first_row)) is not None:
+                left.append((part, its[low:high], keys))
+            else:
+                parts[number] = None
+    hits = matches(pa.concat_tables([keys for *_, keys in left]), wanted) if left else np.zeros(0, np.int64)
     begin = 0
-    for its, each in zip(rows, keys, strict=True):
-        end = begin + (0 if each is None else len(its))
-        low, high = np.searchsorted(hits, [begin, end])
-        result.append(None if each is None else its[hits[low:high] - begin])
-        begin = end
-    return result
-
-
-def _cached_keys(add: Action, target: Target, rows: np.ndarray) -> pa.Table | None:
-    """The keys of these rows (numbers, ascending) of a data file; None if one is not cached."""
-    parts = []
-    for group in groups_to_search(add, target, None).groups:
-        low, high = np.searchsorted(rows, [group.first_row, group.first_row + group.rows])
-        if low < high:
-            parts.append(keys_at(group, target, version_of(add), rows[low:high] - group.first_row))
-    known = [part for part in parts if part is not None]
-    return pa.concat_tables(known) if known and len(known) == len(parts) else None
+    for part, its, _ in left:
+        low, high = np.searchsorted(hits, [begin, begin + len(its)])
+        part.append(its[hits[low:high] - begin])
+        begin += len(its)
+    return [None if part is None else np.sort(np.concatenate(part), kind="stable") for part in parts]
 
 
 def search_files(

@@ -309,7 +309,7 @@ def file_name(file: str) -> str:
 
 def invalid(file: str, why: str) -> TableError:
     separator = ": " if why.startswith("line ") else " "
-    return TableError("metadata-invalid", f"{file_name(file)}{separator}{why}", file=file)
+    return TableError("metadata-invalid", f"{file or '_metadata.json'}{separator}{why}", file=file)
 
 
 def shown(value: Any) -> str:

@@ -150,7 +150,7 @@ def read_metadata(storage: Storage, folder: TableFolder, patterns: OptionPattern
     path = f"{folder.name.folder}/{METADATA}"
     kind = folder.others.get(path) or ("a folder" if path in folder.skipped else "")
     if kind:
-        raise TableError("metadata-invalid", f"{METADATA} is {kind}, not a file", file=path)
+        raise TableError("metadata-invalid", f"{path} is {kind}, not a file", file=path)
     options = options_for(str(folder.name), patterns) if patterns and (folder.metadata or folder.files) else None
     if folder.metadata is None:
         return undeclared_metadata(options)
@@ -160,7 +160,7 @@ def read_metadata(storage: Storage, folder: TableFolder, patterns: OptionPattern
         return undeclared_metadata(options)
     except LakemirrorError as error:
         if error.code == "content-too-large":
-            message = f"{METADATA} is larger than {MAX_SIZE // 1024**2} MiB and is not read"
+            message = f"{path} is larger than {MAX_SIZE // 1024**2} MiB and is not read"
             raise TableError("metadata-invalid", message, file=path) from error
         if error.code == "path-refused":  # it became one since the listing
             raise TableError("metadata-invalid", error.message, file=path) from error

@@ -289,13 +289,14 @@ class TableObserver:
         return replace(view, detection=detection, applied=applied)
 
     def _check_keys(self, view: View, before: tuple[str, ...]) -> None:
-        after = view.files.metadata.key_columns
+        after, file = view.files.metadata.key_columns, view.files.metadata.file
         if before and {key.lower() for key in before} != {key.lower() for key in after}:
             raise TableError(
                 "key-columns-changed",
-                f"{self.name}: key columns were [{', '.join(before)}] and are now [{', '.join(after)}]",
+                f"{self.name}: key columns were [{', '.join(before)}] and are now [{', '.join(after)}]"
+                + (f" in {file}" if file else ""),
                 table=str(self.name),
-                file=view.files.folder.metadata.path if view.files.folder.metadata else None,
+                file=file or None,
             )
 
     def _applied(self, view: View, detection: Detection, at: Position | None) -> AppliedFiles:

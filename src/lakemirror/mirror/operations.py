@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from lakemirror import failpoints
 from lakemirror.delta.log import read_snapshot
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, counted
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_of, path_in_zone
@@ -101,7 +101,7 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     _mark_anew(storage, folder.name, _log_of(storage, folder.name, default_schema))
     failpoints.reach("resync.before-return")
     moved = _bring_back(storage, folder.name)
-    text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
+    text = f"{folder.name} is applied again from number 1: {counted(moved, 'file')} came back from {PROCESSED}"
     return note(storage, "resync", folder.name, Outcome(text, files=moved))
 
 
@@ -118,7 +118,7 @@ def purge_deleted(storage: Storage, table: str, default_schema: str = "", patter
     done = purge.purge_deleted(storage.uri(target), target, stays_soft=stays_soft)
     if done is None:
         return Outcome(f"{folder.name} has no soft deletes", changed=False)
-    text = f"{folder.name}: {done.rows} deleted rows are removed; {done.files} data files were written again"
+    text = f"{folder.name}: removed {counted(done.rows, 'deleted row')}, wrote {counted(done.files, 'data file')} again"
     return note(storage, "purge deleted", folder.name, Outcome(text, changed=bool(done.files)))
 
 
@@ -175,9 +175,9 @@ def _replay(storage: Storage, table: str, file: str, default_schema: str, patter
             moved += 1
     _remove_orphans(storage, folder, chosen)
     back = _bring_back(storage, folder.name) if late or begun else 0
-    text = f"{folder.name}: {moved} of {len(chosen)} files came back from {QUARANTINED}"
+    text = f"{folder.name}: {moved} of {counted(len(chosen), 'file')} came back from {QUARANTINED}"
     if back:
-        text += f"; the table is applied again from number 1, with {back} files from {PROCESSED}"
+        text += f"; the table is applied again from number 1, with {counted(back, 'file')} from {PROCESSED}"
     return note(storage, "replay", folder.name, Outcome(text, changed=bool(moved or back), files=moved))
 
 

@@ -148,7 +148,7 @@ def plan(
     options, growth = view.files.metadata.options, rules.columns
     if options is not NO_OPTIONS or not RECORDS.isdisjoint(configuration):
         kept = before.get("configuration", {}) if exists else {}
-        configuration = configuration_with(configuration, options, kept, base.shown, view.position)
+        configuration = configuration_with(configuration, view.files.metadata, kept, base.shown, view.position)
         own = RowOptions.of(options, snapshot if exists else None, columns)
         growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
     growth = growth_of(growth, configuration, columns, base)

@@ -287,7 +287,7 @@ def remembered(last: TableStatus | None) -> TableState:
 def status_now(name: TableName, look: View, last: TableStatus | None, now: float) -> TableStatus:
     """The status of a table from a look at it and from the record of the last pass.
 
-    An error that only an apply can find is taken from the last pass, unless its change file is gone.
+    An error that only an apply can find is taken from the last pass, unless its file is gone.
     """
     if look.error is None and look.pending.rejected is not None:
         look = look.failed(look.pending.rejected.error())
@@ -295,9 +295,8 @@ def status_now(name: TableName, look: View, last: TableStatus | None, now: float
     if shown.error_code or last is None or not last.error_code or last.id != shown.id:
         return shown
     folder = look.files.folder
-    is_gone = last.error_file.startswith(f"{folder.name.folder}/") and all(
-        file.path != last.error_file for file in folder.files
-    )
+    there = [file.path for file in (*folder.files, folder.metadata) if file is not None]
+    is_gone = last.error_file.startswith(f"{folder.name.folder}/") and last.error_file not in there
     if is_gone or not (look.pending.count or look.to_begin) or last.position != look.position:
         return shown
     kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes

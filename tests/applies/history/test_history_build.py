@@ -361,7 +361,7 @@ def test_the_command_says_what_it_did_or_why_not(tmp_path: Path) -> None:
     words = ["history", "build", str(tmp_path), "t"]
     assert CommandRunner().invoke(command_line("history"), words).exit_code == 2
     done = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
-    assert done.exit_code == 0 and "made again from 1 change files" in done.output
+    assert done.exit_code == 0 and "made again from 1 change file\n" in done.output
     (folder(tmp_path, "t") / f"{1:020}.parquet").unlink()
     refused = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
     assert refused.exit_code == 3 and "history-incomplete" in refused.output

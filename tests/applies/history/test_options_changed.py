@@ -122,10 +122,35 @@ def test_the_message_says_what_the_table_has(tmp_path: Path, deletes: bool) -> N
     declare(tmp_path, "t", ["id"])
     put_at(tmp_path, "t", 2, marked([4], id=[1]))
     error = sync(tmp_path)
-    assert error.message == "Tables/t: deletes were soft and are now hard, and the table still has `__deleted`"
+    assert error.message == (
+        "Tables/t: deletes were soft and are now hard (Files/LandingZone/t/_metadata.json), and the table still has "
+        "`__deleted`"
+    )
     MirroredDatabase(tmp_path).resync("t", purge_deleted=True)
     assert sync(tmp_path) is None
     assert read_table(tmp_path / "Tables/t").num_rows == 2 - deletes
+
+
+@pytest.mark.parametrize(
+    ("code", "keys", "options"),
+    [
+        ("metadata-invalid", ["id"], {"delets": "soft"}),
+        ("metadata-invalid", ["id"], {"history": {"mode": "scd2", "name": "t"}}),
+        ("metadata-invalid", ["id"], {"history": {"mode": "scd2", "name": "other", "track": ["x"]}}),
+        ("history-track-changed", ["id"], {"history": {"mode": "scd2", "track": ["v"]}}),
+        ("history-track-changed", ["id"], {"history": "scd2", "sequence": "n"}),
+        ("key-columns-changed", ["v"], {"history": "scd2"}),
+    ],
+)
+def test_an_error_of_an_option_names_its_file(tmp_path: Path, code: str, keys: list[str], options: Any) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    put_at(tmp_path, "t", 1, marked([4], id=[1], v=["a"], n=[1]))
+    assert sync(tmp_path) is None
+    declare(tmp_path, "t", keys, lakemirror=options)
+    put_at(tmp_path, "t", 2, marked([4], id=[2], v=["b"], n=[2]))
+    error = sync(tmp_path)
+    assert error.code == code
+    assert error.file == "Files/LandingZone/t/_metadata.json" and error.file in error.message, error.message
 
 
 def test_versions_cannot_begin_without_the_sequence(tmp_path: Path) -> None:

@@ -263,6 +263,27 @@ def test_rising_keys_are_done_by_change_files(tmp_path: Path, monkeypatch: pytes
     assert bool(spilled) == (name == "spill")
 
 
+def test_a_change_file_that_is_damaged_before_its_keys_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits as any file that is not complete, and those before it are applied."""
+    begun(tmp_path)
+    for number in (1, 2):
+        put_at(tmp_path, number, number, {"id": [number], "v": [number]})
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
+    parts = version_buckets._parts
+
+    def damaged(*given: Any) -> Any:
+        path = folder(tmp_path, "t") / f"{2:020}.parquet"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        return parts(*given)
+
+    monkeypatch.setattr(version_buckets, "_parts", damaged)
+    found = MirroredDatabase(tmp_path).sync()
+    assert not found.failed and found.tables["t"].files == 1
+    assert versions(tmp_path, "id", "v") == [(1, 1, at(1), None)]
+
+
 def test_switched_on_later_the_rows_are_the_first_versions(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"deletes": "soft"})
     put_at(tmp_path, 1, 1, marked([4, 4, 4], id=[1, 2, 3], v=["a", "b", "c"]))
@@ -332,6 +353,7 @@ def test_a_table_that_fails_while_the_other_is_written_leaves_no_file(
         patch.setattr(Pipeline, failing, fails)
         patch.setattr(Pipeline, other, writes_late)
         patch.setattr(os, "cpu_count", lambda: 2)
+        patch.setattr("lakemirror.engines.units.ONE_THREAD_BYTES", 0)
         patch.setattr("lakemirror.engines.engine._local_engines", {})
         result = MirroredDatabase(tmp_path).sync()
     assert result.failed and written_late and all(written_late)

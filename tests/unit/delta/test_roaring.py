@@ -43,3 +43,14 @@ def test_what_is_cut_or_none_at_all_is_refused(size: int) -> None:
         are_in(data, np.arange(3))
     with pytest.raises(ValueError, match="is not the first number"):
         row_numbers(b"\x01" + bytes(7) + bytes(40))
+
+
+@pytest.mark.parametrize("count", [5_000, 9_000])
+def test_a_head_that_says_another_count(count: int) -> None:
+    """The count is that of the head, which the log must say too; which rows are deleted is told by the values alone."""
+    data = bytearray(BitMap64(range(0, 16_000, 2)).serialize())
+    head = data.index((7_999).to_bytes(2, "little"))
+    data[head : head + 2] = (count - 1).to_bytes(2, "little")
+    held, said = are_in(bytes(data), np.arange(16_000))
+    assert said == count and held.tolist() == [True, False] * 8_000
+    assert row_numbers(bytes(data)).tolist() == list(range(0, 16_000, 2))

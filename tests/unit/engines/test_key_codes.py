@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakemirror.keys.key_values import key_codes
+from lakemirror.keys.key_values import key_codes, order_of
 
 AT_THE_EDGES = [
     (pa.uint64(), [2**64 - 1, 2**64 - 1, 2**64 - 5]), (pa.int64(), [-(2**63), 3 - 2**63, -(2**63)]),
@@ -43,3 +43,19 @@ def test_whole_numbers_far_apart(width: int, kind: pa.DataType, is_composite: bo
     codes = key_codes(pa.table(keys))
     assert ((codes[:, None] == codes) == (numbers[:, None] == numbers)).all()
     assert codes.min() >= 0 and codes.max() < 9 * len(codes) + 1_024
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint64])
+def test_the_order_of_whole_numbers(kind: Any) -> None:
+    """As a stable `argsort` has it, up to the widest range whose distances and places fit into one number."""
+    lowest, highest = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    generator = np.random.default_rng(7)
+    for size in (0, 1, 2, 7, 8, 15, 100):
+        widest = 1 << (63 - size.bit_length())
+        for width in (0, 3, widest - 1, widest, highest - lowest):
+            for low in (lowest, max(lowest, -5), highest - min(width, highest - lowest)):
+                high = min(low + width, highest)
+                numbers = generator.integers(low, high, size, kind, endpoint=True)
+                numbers[: size // 3] = high
+                numbers[size // 2 : size // 2 + 2] = low
+                assert order_of(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

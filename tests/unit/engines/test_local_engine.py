@@ -6,9 +6,12 @@ import datetime
 import decimal
 import resource
 import tempfile
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -76,6 +79,7 @@ def tuned(patch: pytest.MonkeyPatch, way: str) -> LocalEngine:
     """An engine that takes this way, whatever the size."""
     worker = LocalEngine(threads=2)
     patch.setattr(work_units, "_LEAST_BYTES", 1)  # several units, although they are small
+    patch.setattr(work_units, "ONE_THREAD_BYTES", -1)
     if way != "at once":
         patch.setattr(worker, "read_small", lambda *_: None)
     if way == "spilled":
@@ -212,6 +216,24 @@ def test_keys_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     for number in (1, 2):
         mirror.apply(worker, [unit(tmp_path, number, pa.table({name: [1, 2], ROW_MARKER: [4, 4]}))], 0)
     assert sum(mirror.bag().values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "address", "here"),
+    [
+        (work_units.ONE_THREAD_BYTES, "/t", True),
+        (work_units.ONE_THREAD_BYTES + 1, "/t", False),
+        (8, "s3://bucket/t", False),
+    ],
+)
+def test_small_work_is_done_in_one_thread_but_in_a_store(size: int, address: str, here: bool) -> None:
+    def kernel(shared: Any, unit: Any) -> Iterator[int]:
+        yield threading.get_ident()
+
+    worker = LocalEngine(threads=2)
+    units = [SimpleNamespace(nbytes=size - 1), SimpleNamespace(nbytes=1)]
+    shared = work_units.Shared(Target(address, ()), worker.budget)
+    assert {ident == threading.get_ident() for ident in worker.carry("step", kernel, shared, units)} == {here}
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -44,6 +44,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 def tuned(patch: pytest.MonkeyPatch, way: str, memory: int = DEFAULT) -> Pipeline:
     """An engine that takes this way, whatever the size."""
     patch.setattr(work_units, "_LEAST_BYTES", 1)
+    patch.setattr(work_units, "ONE_THREAD_BYTES", -1)
     if way in ("tasks", "buckets"):
         return spark_engine_here(memory=memory, few_bytes=0, driver_keys=0 if way == "buckets" else None)
     worker = LocalEngine(memory, threads=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, counted
 from lakemirror.landing_zone.table_options import LATE
 from lakemirror.landing_zone.zone import TableName, check_name
 from lakemirror.mirror.dropped_tables import DROPPED, move_to_dropped
@@ -38,7 +38,7 @@ def build_history(storage: Storage, table: str, settings: Settings) -> Outcome:
     """Makes the history tables again from the applied files. Errors as in `build.build_history`."""
     name = folder_named(storage, table).name
     done = build(storage, name, settings)
-    text = f"{name}: {', '.join(done.targets)} made again from {done.files} change files"
+    text = f"{name}: {', '.join(done.targets)} made again from {counted(done.files, 'change file')}"
     return note(storage, "history build", name, Outcome(text, files=done.files))
 
 

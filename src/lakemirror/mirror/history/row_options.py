@@ -17,6 +17,7 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.findings import Warned
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.table_options import HARD, IGNORE, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
@@ -90,16 +91,19 @@ class RowOptions:
 
 
 def configuration_with(
-    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], table: str, position: int
+    configuration: Mapping[str, str], declared: TableMetadata, before: Mapping[str, str], table: str, position: int
 ) -> dict[str, str]:
     """The table's properties with the record of its deletes and options. `before`: its properties where its rows stay;
     `position`: the number of the last file in them.
 
     TableError `deletes-mode-changed` for a table that keeps deleted rows and shall not any more.
     """
+    options = declared.options
     if before.get(DELETES_PROPERTY) == SOFT != options.deletes:
-        message = f"{table}: deletes were soft and are now {options.deletes}, and the table still has `{DELETED}`"
-        raise TableError("deletes-mode-changed", message, table=table)
+        message = f"{table}: deletes were soft and are now {options.deletes} ({declared.file}), and the "
+        raise TableError(
+            "deletes-mode-changed", f"{message}table still has `{DELETED}`", table=table, file=declared.file
+        )
     after = with_options(configuration, options, before, position)
     if options.deletes != HARD or DELETES_PROPERTY in after:
         after[DELETES_PROPERTY] = options.deletes

@@ -267,7 +267,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     columns = _followed([grown.get(column.name, column) for column in own], (*given, *added))
     if is_versions:
         configuration = version_plans.configuration_of(
-            configuration, (declared.options, table.options), declared.key_columns, columns, table.target
+            configuration, declared, table.options, columns, table.target
         )  # fmt: skip
     never_anew = view if is_late else replace(view, table=None)  # history stays where the folder was made again
     metadata = metadata_after(before, own, replace(batch, columns=columns), never_anew, configuration)

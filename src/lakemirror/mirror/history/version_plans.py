@@ -15,6 +15,7 @@ from lakemirror.delta.schema import Column, delta_name
 from lakemirror.delta.statistics_columns import COUNT, NAMES, NUMBER
 from lakemirror.engines.row_work import Remembered, RowWork, Versioning
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.table_options import HistoryOptions, TableOptions
 from lakemirror.mirror.next_batch import Batch
@@ -57,8 +58,8 @@ def spelled(names: Sequence[str], columns: Sequence[Column]) -> tuple[str, ...]:
 
 def configuration_of(
     configuration: Mapping[str, str],
-    options: tuple[TableOptions, HistoryOptions],
-    keys: Sequence[str],
+    declared: TableMetadata,
+    history: HistoryOptions,
     columns: Sequence[Column],
     table: str,
 ) -> dict[str, str]:
@@ -68,31 +69,31 @@ def configuration_of(
     `metadata-invalid` where one is in no change file: its changes would be no versions.
     """
     known = {column.name.lower() for column in columns}
-    track_of = options[1].track
+    track_of, file = history.track, declared.file
     missing = next((name for name in track_of if name.lower() not in known), None)
     if missing is not None:
-        message = f"{table}: lakemirror.history.track names {missing!r}, and no applied file has such a column"
+        message = f"{table}: lakemirror.history.track in {file} names {missing!r}, which no applied file has"
         hint = f"Correct `track`, or take {missing} out of it until a file with this column is applied."
-        raise TableError("metadata-invalid", message, table=table, column=missing, hint=hint)
+        raise TableError("metadata-invalid", message, table=table, file=file, column=missing, hint=hint)
     track = json.dumps([name.lower() for name in track_of])
     before = configuration.get(TRACK_PROPERTY, track)
     if sorted(json.loads(before)) != sorted(json.loads(track)):
         now, then = (", ".join(json.loads(each)) or "all columns" for each in (track, before))
-        message = f"{table}: its versions were made by {then}, and lakemirror.history.track now asks for {now}"
-        raise TableError("history-track-changed", message, table=table)
-    sequence = json.dumps([name.lower() for name in options[0].sequence])
+        message = f"{table}: its versions were made by {then}, and lakemirror.history.track in {file} asks for {now}"
+        raise TableError("history-track-changed", message, table=table, file=file)
+    sequence = json.dumps([name.lower() for name in declared.options.sequence])
     old = configuration.get(SEQUENCE_PROPERTY, "[]" if TRACK_PROPERTY in configuration else sequence)
     if old != sequence:
         now, then = (", ".join(json.loads(each)) or "none" for each in (sequence, old))
-        message = f"{table}: its versions have the sequence {then}, and lakemirror.sequence now asks for {now}"
+        message = f"{table}: its versions have the sequence {then}, and lakemirror.sequence in {file} asks for {now}"
         back = "Put the old `sequence` back" if json.loads(old) else "Take `sequence` out again"
         hint = f"{back}, or give the history another `name`: then a new table of versions begins."
-        raise TableError("history-track-changed", message, table=table, hint=hint)
+        raise TableError("history-track-changed", message, table=table, file=file, hint=hint)
     found = {**configuration, TRACK_PROPERTY: before}
-    if options[0].sequence:
+    if declared.options.sequence:
         found[SEQUENCE_PROPERTY] = sequence
     if len(columns) > NUMBER and not {NAMES, COUNT} & set(configuration):
-        names = [START_AT, END_AT, *spelled(keys, columns)]
+        names = [START_AT, END_AT, *spelled(declared.key_columns, columns)]
         rest = [column.name for column in columns if column.name not in names]
         found[NAMES] = ", ".join(f"`{name.replace('`', '``')}`" for name in [*names, *rest][:NUMBER])
     return found

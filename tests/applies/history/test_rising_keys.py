@@ -1,0 +1,73 @@
+"""Batches that do not fit into memory, with keys that rise from change to change, or nearly so: as the model has it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.history_model import DELETE, UPDATE, UPSERT, Change, ChangeFile
+from tests.random_histories import LONG_AGO, Story, play
+from tests.rounds import rounds
+
+from lakemirror.engines import version_buckets
+from lakemirror.engines.local_engine import LocalEngine
+
+KEYS: dict[pa.DataType, Any] = {
+    pa.int64(): lambda place: (place - 6) << 59,
+    pa.int16(): lambda place: place * 1000 - 5000,
+    pa.date32(): lambda place: date(1969, 12, 25) + timedelta(days=place),
+    pa.timestamp("us", "UTC"): lambda place: LONG_AGO + timedelta(microseconds=place),
+}
+OPTIONS: list[dict[str, Any]] = [
+    {"history": "scd2"},
+    {"history": {"mode": "scd2", "track": ["v"]}, "deletes": "soft"},
+    {"history": ["changes", "scd2"], "sequence": "n"},
+    {"history": "scd2", "sequence": "n", "deletes": "ignore"},
+]
+
+
+def story(rng: random.Random) -> Story:
+    """Two to four batches of files. In one of four, a key is there twice, NULL, or lower than the one before it."""
+    kind = rng.choice(list(KEYS))
+    files: list[ChangeFile] = []
+    passes = set()
+    for _ in range(rng.randint(2, 4)):
+        keys: list[Any] = [KEYS[kind](place) for place in sorted(rng.sample(range(12), rng.randint(4, 12)))]
+        place = rng.randrange(len(keys) - 1)
+        if rng.random() < 0.25:
+            keys[place] = rng.choice([keys[place + 1], None, keys[-1]])
+        cuts = [0, *sorted(rng.sample(range(1, len(keys)), rng.randint(1, 3))), len(keys)]
+        for begin, end in pairwise(cuts):
+            changes = [
+                Change(
+                    rng.choice([UPSERT, UPSERT, UPDATE, DELETE]),
+                    {"k": key, "v": rng.choice([1, 2, None]), "w": rng.choice(["p", "q"]), "n": rng.randrange(6)},
+                )
+                for key in keys[begin:end]
+            ]
+            moment = LONG_AGO + timedelta(seconds=rng.randint(0, 9))
+            files.append(ChangeFile(f"{len(files) + 1:020}.parquet", ("k", "v", "w", "n"), tuple(changes), moment))
+        passes.add(len(files))
+    types = {"k": kind, "v": pa.int32(), "w": pa.string(), "n": pa.int64()}
+    return Story(types, ("k",), rng.choice(OPTIONS), tuple(files), frozenset(passes))
+
+
+def test_rising_keys_and_nearly_rising_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = Counter[bool]()
+    parts_of = version_buckets._parts
+
+    def noted(*given: Any) -> Any:
+        parts = parts_of(*given)
+        ways[parts is not None] += 1
+        return parts
+
+    monkeypatch.setattr(version_buckets, "_parts", noted)
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
+    for seed in range(rounds(8, 300)):
+        play(story(random.Random(seed)))
+    assert ways[True] > 4 and ways[False] > 4
