@@ -13,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, folder, put, put_broken
+from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.errors import LakemirrorError
@@ -177,11 +178,66 @@ def test_a_quarantined_file_that_is_the_next_needs_no_resync(mirror: Path) -> No
     aside = folder(mirror, "t") / "_QuarantinedFiles" / bad.name
     good = change(mirror, 4, [7])
     good.replace(aside)
-    version = deltalake.DeltaTable(mirror / "Tables/t").version()
     assert "from number 1" not in MirroredDatabase(mirror).replay("t", bad.name).text
+    version = deltalake.DeltaTable(mirror / "Tables/t").version()
     assert not sync(mirror).failed
     assert living(mirror) == [*ROWS, (7, "4-7")]
     assert deltalake.DeltaTable(mirror / "Tables/t").version() == version + 1
+
+
+@pytest.mark.parametrize("history", [(), ("changes", "scd2")], ids=["plain", "history"])
+def test_a_file_that_comes_back_while_the_next_one_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: tuple[str, ...]
+) -> None:
+    """The apply has looked before: it looks again, so the file is not passed over."""
+    from lakemirror.mirror import step
+
+    declare(tmp_path, "t", ["id"], lakemirror={"history": list(history)} if history else {})
+    change(tmp_path, 1, [1])
+    bad = put_broken(tmp_path, "t", 2)
+    assert not sync(tmp_path, on_bad_file="quarantine").failed
+    change(tmp_path, 2, [2]).replace(folder(tmp_path, "t") / "_QuarantinedFiles" / bad.name)
+    change(tmp_path, 3, [3])
+    true = step.run
+
+    def replays(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(step, "run", true)
+        written = true(*given, **more)
+        assert MirroredDatabase(tmp_path).replay("t", bad.name).files == 1
+        return written
+
+    monkeypatch.setattr(step, "run", replays)
+    for _ in range(2):
+        assert not sync(tmp_path).failed
+    for name in ("t", "t__changes", "t__history")[: len(history) + 1]:
+        rows = read_table(tmp_path / "Tables" / name)
+        assert sorted(rows["v"].to_pylist()) == ["1-1", "2-2", "3-3"], name
+    assert not (folder(tmp_path, "t") / "_paused.json").exists()
+
+
+def test_a_file_does_not_come_back_where_one_of_the_tables_is_past_it(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(mirror, "t", ["id"], lakemirror={"history": "changes"})
+    change(mirror, 4, [5])
+    assert not sync(mirror).failed
+    bad = put_broken(mirror, "t", 5)
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    change(mirror, 6, [6])
+
+    def dies(name: str) -> None:
+        if name == "history.after-commit":
+            raise LakemirrorError("table-unreadable", "the table of changes is ahead")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "reach", dies)
+        assert sync(mirror).failed
+    (folder(mirror, "t") / "_paused.json").write_text("{}")
+    with pytest.raises(LakemirrorError) as raised:
+        MirroredDatabase(mirror).replay("t", bad.name)
+    assert raised.value.code == "history-has-no-place"
+    assert (folder(mirror, "t") / "_QuarantinedFiles" / bad.name).exists()
+    assert (folder(mirror, "t") / "_paused.json").exists(), "a user's own pause stays"
 
 
 def test_replay_that_was_interrupted_goes_on(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,12 @@ def paused_for(act: str, storage: Storage, name: TableName) -> Iterator[None]:
 
 def beat_applies(act: str, table: str) -> None:
     """Makes an empty commit, if the Delta table exists: an apply that began before has to look again.
-    Errors: `concurrent-commit` if others were always first; `storage-unavailable`."""
+    Errors: `concurrent-commit` if others were always first; `table-unreadable`, `storage-unavailable`."""
     for _ in range(_ROUNDS):
-        snapshot = read_snapshot(table)
+        try:
+            snapshot = read_snapshot(table)
+        except ValueError as error:
+            raise LakemirrorError("table-unreadable", f"{table}: {error}") from error
         if snapshot is None:
             return
         info = commit_info(snapshot, act.upper(), {})
