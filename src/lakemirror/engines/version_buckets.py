@@ -137,6 +137,9 @@ def changes_of_bucket(
     for file in unit.work.changes:
         for changes in read_changes(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
+            if unit.buckets == 1:
+                yield file, Changed(table, changes.marker, names_of(changes)), changes.first_row + np.arange(len(table))
+                continue
             chosen = np.flatnonzero(key_bucket(key_values(table, target), unit.buckets) == unit.bucket)
             if len(chosen):
                 names = names_of(changes).take(whole_numbers(chosen))

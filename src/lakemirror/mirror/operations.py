@@ -127,9 +127,10 @@ def replay(
 ) -> Outcome:
     """Makes the next pass apply quarantined files in their order: all files of the table, or the one with this name.
 
-    If the table is past a file's number, it is resynced, so that later changes stay later. Error: `archive-incomplete`,
-    without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
-    `patterns`: options for many tables.
+    If the table is past a file's number, it is resynced, so that later changes stay later. Errors, without any change:
+    `archive-incomplete` if it cannot be resynced, `history-has-no-place` if a history table is past it,
+    `concurrent-commit`. A file whose name is taken in the folder stays in quarantine. `patterns`: options for many
+    tables. No apply goes on meanwhile (`standstill.py`). If it is killed, the table is paused until it is repeated.
     """
     name = folder_named(storage, table).name
     with paused_for("replay", storage, name):
