@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.object_stores import free_port
+from tests.free_ports import free_port
 
 _START = """
 import java.net.InetSocketAddress;

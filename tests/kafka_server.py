@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_port
+
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
@@ -26,7 +28,7 @@ def kafka_broker() -> Iterator[str]:
     if not jars:
         pytest.skip("KAFKA_JARS names no folder with the jars of a broker")
     with tempfile.TemporaryDirectory(prefix="lakemirror-kafka-") as folder:
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
         config = Path(folder) / "server.properties"
         config.write_text(
             f"process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
@@ -51,12 +53,6 @@ def kafka_broker() -> Iterator[str]:
         finally:
             server.kill()
             server.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:

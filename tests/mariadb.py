@@ -13,7 +13,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.free_ports import free_port
 
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin"))
 _FOLDER = os.environ.get("MARIADB_FOLDER")
@@ -67,9 +68,7 @@ class MariaDb:
             found = pwd.getpwnam("nobody")
             self._as_user = ["setpriv", f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--clear-groups"]
             shutil.chown(self.folder, found.pw_uid, found.pw_gid)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         made = [*self._as_user, *self.installation(), *self._folders()]
         done = subprocess.run(made, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr + done.stdout

@@ -23,6 +23,7 @@ from typing import Any
 
 from lakemirror.storage import connections
 from lakemirror.storage.object_store import ObjectStore
+from tests.free_ports import free_port
 from tests.gcs_server import JsonApi, translated
 
 ACCOUNT = "devstoreaccount1"
@@ -174,12 +175,6 @@ def connect(address: str, options: dict[str, str]) -> ObjectStore:
 def for_delta_rs(options: dict[str, str]) -> dict[str, str]:
     """The options as delta-rs spells them, where it differs."""
     return {**options, "allow_http": "true"}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _server(name: str, port: int) -> StoreServer:

@@ -11,7 +11,6 @@ import itertools
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.free_ports import free_port
 
 
 def _binaries() -> Path | None:
@@ -59,9 +60,7 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(prefix="lakemirror-postgres-"))
         if self._as_user:
             shutil.chown(self.folder, found.pw_uid, found.pw_gid)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         made = [str(BINARIES / "initdb"), "-D", str(self.data), "-A", "trust", "-U", USER, "-E", "UTF8", "--no-sync"]
         done = subprocess.run(
             [*self._as_user, *made, "--locale=C.UTF-8"], cwd=self.folder, capture_output=True, text=True, check=False

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.storage import place
 from tests import preloaded
+from tests.free_ports import free_port
 
 
 @dataclass
@@ -50,9 +51,7 @@ class ServiceProcess:
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
 
     @property
     def url(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.standalone import ONE_HOST, PATIENCE, Cluster, cluster
 
 from lakemirror.spark_session import jvm
-from tests.object_stores import free_port
+from tests.free_ports import free_port
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"

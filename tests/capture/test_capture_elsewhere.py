@@ -19,6 +19,7 @@ import pytest
 from tests.captured import TABLES, Captured, change
 from tests.databases import Database
 from tests.fault_proxy import LOST, FaultProxy, fault_proxy
+from tests.free_ports import free_port
 from tests.object_stores import StoreServer, moto
 from tests.postgres import Postgres
 
@@ -188,9 +189,7 @@ def serving(root: Path, log: Path, port: int) -> Iterator[Any]:
 
 def test_a_service(postgres_server: Postgres, tmp_path: Path) -> None:
     """The address of a database at a service, with a token; the service is gone for more than a minute."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     root = tmp_path / "root"
     (root / "sales/shop/Files/LandingZone").mkdir(parents=True)
     issued = Principals(root).add("writer", ["sales=contribute"])

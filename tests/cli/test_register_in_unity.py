@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from tests import unity_server
 from tests.commands import CommandRunner
+from tests.free_ports import free_port
 from tests.landing import declare, put
-from tests.object_stores import free_port
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app

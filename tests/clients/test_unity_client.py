@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests import unity_server
+from tests.free_ports import free_port
 from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
@@ -214,9 +214,7 @@ def test_clients_list_and_get_and_read_with_the_credentials(root: Path, python: 
 @pytest.fixture(scope="module")
 def registered(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server that has entries of the database."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = free_port()
     with unity_server.real(tmp_path_factory.mktemp("server"), port) as url:
         catalog = Request(
             f"{url}{unity_server.API}/catalogs", b'{"name": "unity"}', {"Content-Type": "application/json"}

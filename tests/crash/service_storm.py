@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.free_ports import free_port
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels.live_rows import live_rows
@@ -70,9 +71,7 @@ class Storm:
                 Path(str(folder)).mkdir(parents=True)
             served_files(folder).make_folder("Files/LandingZone")
         self._starts = 0
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self.log = (self.root / "serve.log").open("ab")

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.free_ports import free_port
+
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.service.auth.principals import Principals
@@ -115,9 +117,7 @@ class Served:
         (self._root / WORKSPACE / "db" / "Files" / "LandingZone").mkdir(parents=True)
         issued = Principals(self._root).add("loader", [f"{WORKSPACE}=contribute"])
         self._principal = issued.shown()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         words = [sys.executable, "-m", "lakemirror.cli", "serve", str(self._root), "--http", "--port", str(self._port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(words, stdout=log, stderr=log)

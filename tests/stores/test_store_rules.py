@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tests.databases import Database
 from tests.fault_proxy import DRIPPING, ERROR, LOST, REFUSED, SLOW, STALL, STALLED, TRUNCATED, FaultProxy, fault_proxy
+from tests.free_ports import free_port
 from tests.landing import MARKER
-from tests.object_stores import SECRET, StoreServer, client, connect, free_port
+from tests.object_stores import SECRET, StoreServer, client, connect
 
 from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
