@@ -31,7 +31,7 @@ from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.live_rows import live_rows, undeleted_rows
 from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_of, sequence_ranks
-from lakemirror.engines.kernels.version_rows import Changed, VersionRows, bounds_of, codes_of, key_values, plain_columns
+from lakemirror.engines.kernels.version_rows import Changed, bounds_of, codes_of, key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.sequence_bounds import least_bound, reaches
@@ -197,11 +197,9 @@ def open_versions_as(
     if current is not None and current.snapshot is not None:
         source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
         lives = list(current.snapshot.files.values())
-    end: pa.ChunkedArray | None = None
-    if sequence and current is None:
-        end = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
-    elif sequence:
-        end = _end(((target, is_open), (source, lives)), sequence)
+    ends = bool(sequence) and current is None
+    last = from_texts(since_of(metadata["configuration"]), _kind(target, sequence)) if ends else None
+    end = _end(((target, is_open), (source, lives)), sequence) if sequence and not ends else last
     buckets = 1 + sum(record_count(add) or _ROWS for add in (*is_open, *lives)) // _ROWS
     deleted: dict[int, list[np.ndarray]] = {}
     actions: list[Action] = []
@@ -215,7 +213,7 @@ def open_versions_as(
                 continue
             shared = Shared(target, MemoryBudget(_BYTES))
             its = changed_versions(target, versioning, files, changes, look_here(shared))
-            its = _with_empty(its, end if current is None else None, target)
+            its = _with_empty(its, last, target)
             for found in (its.rows.open, its.rows.closed):
                 actions += [{"add": add} for add in write_rows(found.to_batches(), target)]
             if target.feed:
