@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,6 +147,8 @@ def follow(
 ) -> None:
     """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
 
+    A signal ends it within seconds, a second one at once.
+
     Example: lakemirror capture shop --from postgresql://shop@db/shop --tables 'public.*'
 
     Example: lakemirror capture shop --from postgresql://shop@db/shop --once
@@ -164,14 +168,15 @@ def follow(
     options = options_of(source, values)
     prepare_java(options)
     landing = Landing(database)
-    with progress_bars() as show:
-        running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
 
-        def run(stop: threading.Event) -> None:
-            with reported(landing, options, work.report, stop.set):
-                running.run(stop, once=work.once)
+    end = partial(signal.raise_signal, signal.SIGTERM)
 
-        _until_signal(database, options.name, run)
+    def run(stop: threading.Event) -> None:
+        with progress_bars() as show, reported(landing, options, work.report, end):
+            tell = partial(typer.echo, err=True)
+            Capture(landing, options, tell, show, cut=work.cut).run(stop, once=work.once)
+
+    _until_signal(database, options.name, run)
 
 
 def _until_signal(database: str, name: str, run: Callable[[threading.Event], None]) -> None:
@@ -243,9 +248,13 @@ def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool)
     config = dict(each.partition("=")[::2] for each in _lines(topics.kafka_config))
     options = TopicOptions(source.source, source.name, config, topics.registry)
     running = TopicCapture(Landing(database), options, lambda text: typer.echo(text, err=True))
-    _until_signal(database, source.name, lambda stop: running.run(stop, once=once))
-    for error in running.stopped.values():
-        raise error
+
+    def run(stop: threading.Event) -> None:
+        running.run(stop, once=once)
+        for error in running.stopped.values():
+            raise error
+
+    _until_signal(database, source.name, run)
 
 
 def _lines(file: Path | None) -> list[str]:
