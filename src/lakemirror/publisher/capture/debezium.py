@@ -153,7 +153,9 @@ class _Java:
 
     def __init__(self) -> None:
         import jpype
+        import jpype.config
 
+        jpype.config.destroy_jvm = False  # or Python's end waits for Java's threads, among them this one that has ended
         if not jpype.isJVMStarted():
             jars = [str(jar) for jar in sorted(_library_folder().glob("*.jar"))]
             jpype.startJVM(

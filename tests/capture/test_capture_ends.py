@@ -1,13 +1,17 @@
-"""A signal ends a capture soon, also while its source lets it wait; the next one goes on as after a kill."""
+"""A capture ends soon after a signal, also while its source lets it wait, and however Java's threads end."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.capture_process import CaptureProcess
+from tests import preloaded
+from tests.capture_process import QUICK_JAVA, CaptureProcess
 from tests.captured import Captured
 from tests.mariadb import MariaDb, connect
 from tests.mariadb import execute as execute_mariadb
@@ -15,8 +19,34 @@ from tests.postgres import Postgres, execute
 
 from lakemirror import MirroredDatabase
 
+with_java = pytest.mark.skipif(
+    importlib.util.find_spec("pydbzengine") is None, reason="lakemirror[capture] is not installed"
+)
 
-@pytest.mark.skipif(importlib.util.find_spec("pydbzengine") is None, reason="lakemirror[capture] is not installed")
+
+@with_java
+def test_python_ends_though_a_thread_of_java_does_not(tmp_path: Path) -> None:
+    """The thread that started Java is gone without a word to it; another one waits for work."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading\n"
+        "from lakemirror.publisher.capture.debezium import java_class, use_java\n"
+        "from lakemirror.spark_session.java import find\n"
+        "def start():\n"
+        "    use_java(find().home)\n"
+        "    pool = java_class('java.util.concurrent.Executors').newFixedThreadPool(1)\n"
+        "    pool.submit(java_class('java.lang.Thread')())\n"
+        "    print('started')\n"
+        "thread = threading.Thread(target=start)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    environment = {**os.environ, **QUICK_JAVA}
+    done = preloaded.run([sys.executable, program], env=environment, stdout=subprocess.PIPE, timeout=60)
+    assert done.stdout == b"started\n"
+
+
+@with_java
 def test_sigterm_while_postgresql_waits_for_an_open_transaction(postgres_server: Postgres, tmp_path: Path) -> None:
     """No slot can be made as long as a transaction is open that has changed something."""
     import psycopg
