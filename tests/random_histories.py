@@ -68,6 +68,7 @@ SEQUENCE_KINDS: dict[str, dict[str, tuple[pa.DataType, list[Any]]]] = {
     "number": {"n": (pa.int64(), [-(2**62), 1, 2, 3, 4, 5, 6, 2**62])},
     "time": {"n": (pa.timestamp("us", "UTC"), [LONG_AGO + timedelta(microseconds=each) for each in range(8)])},
     "day": {"n": (pa.date32(), [date(2020, 1, each) for each in range(1, 9)])},
+    "last": {"n": (pa.date32(), [date(9999, 12, each) for each in (1, 29, 30, 31)])},
     "text": {"n": (pa.string(), ["", "Z", "a", "aa", "b", "z", "ä", "€"])},
     "decimal": {"n": (pa.decimal128(20, 2), [Decimal(each) / 4 for each in range(8)])},
     "list": {"n": (pa.date32(), [date(2020, 1, 1), date(2020, 1, 2)]), "m": (pa.int32(), [1, 2, 3, 4])},
@@ -75,7 +76,9 @@ SEQUENCE_KINDS: dict[str, dict[str, tuple[pa.DataType, list[Any]]]] = {
 
 
 def next_value(value: Any) -> Any:
-    """The least value of a sequence that is higher."""
+    """The least value of a sequence that is higher; the value itself where there is none."""
+    if value == date.max:
+        return value
     if isinstance(value, str):
         return value + "\0"
     steps = {datetime: timedelta(microseconds=1), date: timedelta(days=1), Decimal: Decimal("0.01")}

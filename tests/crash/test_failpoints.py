@@ -260,6 +260,7 @@ def test_at_an_acts_failpoint(mirror: Mirror, name: str, mode: str) -> None:
         MirroredDatabase(mirror.database).resume("orders")
     mirror.sync()
     mirror.check()
+    assert not list((folder(mirror.database, "orders") / "_QuarantinedFiles").glob("*"))
     lines = (mirror.database / "Files/Monitoring/acts.jsonl").read_text().splitlines()
     assert all(json.loads(line)["table"] == "orders" for line in lines)
 

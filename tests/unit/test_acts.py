@@ -17,7 +17,8 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.mirror.operations import NOTED
+from lakemirror.mirror.operations import NOTED, folder_named
+from lakemirror.mirror.standstill import check_none_came_back, paused_for
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
 
@@ -238,6 +239,99 @@ def test_a_file_does_not_come_back_where_one_of_the_tables_is_past_it(
     assert raised.value.code == "history-has-no-place"
     assert (folder(mirror, "t") / "_QuarantinedFiles" / bad.name).exists()
     assert (folder(mirror, "t") / "_paused.json").exists(), "a user's own pause stays"
+
+
+@pytest.mark.parametrize("history", [(), ("changes", "scd2")], ids=["plain", "history"])
+@pytest.mark.parametrize("moment", ["before-folder", "before-rows", "before-commit"])
+def test_a_file_that_comes_back_while_the_table_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: tuple[str, ...], moment: str
+) -> None:
+    """There is no version yet that the replay could take: the apply gives way, or the replay."""
+    from lakemirror.mirror import apply, step
+
+    declare(tmp_path, "t", ["id"], lakemirror={"history": list(history)} if history else {})
+    bad = put_broken(tmp_path, "t", 1)
+    assert not sync(tmp_path, on_bad_file="quarantine").failed
+    change(tmp_path, 1, [1]).replace(folder(tmp_path, "t") / "_QuarantinedFiles" / bad.name)
+    change(tmp_path, 2, [2])
+    where, name = (step, "run") if moment == "before-commit" else (apply, "make_table_folder")
+    true, refused = getattr(where, name), list[str]()
+    if moment == "before-rows":
+        where, name, true = apply, "_row_results", apply._row_results
+
+    def replays(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(where, name, true)
+        written = true(*given, **more) if moment == "before-commit" else None
+        try:
+            MirroredDatabase(tmp_path).replay("t")
+        except LakemirrorError as error:
+            refused.append(error.code)
+        return written if moment == "before-commit" else true(*given, **more)
+
+    monkeypatch.setattr(where, name, replays)
+    for _ in range(2):
+        assert not sync(tmp_path).failed
+    assert refused == (["concurrent-commit"] if moment == "before-commit" else [])
+    for target in ("t", "t__changes", "t__history")[: len(history) + 1]:
+        rows = read_table(tmp_path / "Tables" / target)
+        assert sorted(rows["v"].to_pylist()) == (["2-2"] if refused else ["1-1", "2-2"]), target
+    assert (folder(tmp_path, "t") / "_QuarantinedFiles" / bad.name).exists() == bool(refused)
+
+
+def test_the_first_apply_gives_way_to_a_replay_that_goes_on(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put_broken(tmp_path, "t", 1)
+    assert not sync(tmp_path, on_bad_file="quarantine").failed
+    database = MirroredDatabase(tmp_path)
+    seen = folder_named(database.storage, "t")
+    check_none_came_back(database.storage, seen)
+    with paused_for("replay", database.storage, seen.name), pytest.raises(LakemirrorError) as raised:
+        check_none_came_back(database.storage, seen)
+    assert raised.value.code == "concurrent-commit"
+
+
+@pytest.mark.parametrize("other", ["replay", "pause", "resume"])
+def test_a_replay_whose_pause_is_ended_moves_nothing_more(
+    mirror: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """Another replay takes the pause over, or a user does; then an engine goes past the file."""
+    declare(mirror, "t", ["id"], lakemirror={"history": "changes"})
+    aside = [put_broken(mirror, "t", number) for number in (4, 5)]
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    for number, bad in zip((4, 5), aside, strict=True):
+        change(mirror, number, [number]).replace(folder(mirror, "t") / "_QuarantinedFiles" / bad.name)
+    change(mirror, 6, [6])
+    database, true = MirroredDatabase(mirror), failpoints.reach
+
+    def meets_another(name: str) -> None:
+        if name == "replay.before-return":
+            monkeypatch.setattr(failpoints, "reach", true)
+            assert getattr(database, other)("t", *([aside[0].name] if other == "replay" else [])).changed
+            assert not sync(mirror).failed
+
+    monkeypatch.setattr(failpoints, "reach", meets_another)
+    with pytest.raises(LakemirrorError) as raised:
+        database.replay("t", aside[1].name)
+    assert raised.value.code == "concurrent-commit"
+    assert (folder(mirror, "t") / "_paused.json").exists() == (other == "pause"), "a user's own pause stays"
+    assert (folder(mirror, "t") / "_QuarantinedFiles" / aside[1].name).exists(), "nobody goes past what is not there"
+    database.resume("t")
+    assert not sync(mirror).failed
+    came = ["4-4", "6-6"] if other == "replay" else ["6-6"]
+    assert sorted(read_table(mirror / "Tables/t__changes")["v"].to_pylist())[-len(came) :] == came
+
+
+def test_a_file_has_no_place_in_a_history_that_goes_on_after_a_resync(mirror: Path) -> None:
+    declare(mirror, "t", ["id"], lakemirror={"history": "changes"})
+    bad = put_broken(mirror, "t", 4)
+    change(mirror, 5, [5])
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    change(mirror, 4, [4]).replace(folder(mirror, "t") / "_QuarantinedFiles" / bad.name)
+    database = MirroredDatabase(mirror)
+    database.resync("t")
+    with pytest.raises(LakemirrorError) as raised:
+        database.replay("t")
+    assert raised.value.code == "history-has-no-place"
 
 
 def test_replay_that_was_interrupted_goes_on(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:

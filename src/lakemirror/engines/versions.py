@@ -96,7 +96,7 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
     changes = changes._replace(rows=_with_all(plain_columns(changes.rows), target))
     is_open = [may_have_open(add, target) for add in files]
     numbers = [n for n, yes in enumerate(is_open) if yes]
-    known = _found(target, files, numbers, key_values(changes.rows, target), look)
+    known = _of_this_folder(_found(target, files, numbers, key_values(changes.rows, target), look), versioning)
     keys = plain_keys(target, versioning, known, changes)
     if not keys.deeper.any():
         return _Read(known, changes, None, 0, keys)
@@ -109,16 +109,14 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
     closed = [number for number, yes in enumerate(is_open) if not yes]
     column = next(each for each in target.columns if each.name == END_AT)
     found = _found_within(target, files, closed, key_values(deeper.rows, target), (column, ends), look)
-    is_deeper = keys.deeper[keys.codes[0]]
-    all_its = pa.concat_tables([known.filter(pa.array(is_deeper)) if is_deeper.any() else known.slice(0, 0), found])
-    its = _of_this_folder(all_its, versioning)
-    is_whole = not found.num_rows and its.num_rows == all_its.num_rows
-    if not is_whole:
+    found, is_deeper = _of_this_folder(found, versioning), keys.deeper[keys.codes[0]]
+    its = pa.concat_tables([known.filter(pa.array(is_deeper)) if is_deeper.any() else known.slice(0, 0), found])
+    if found.num_rows:
         known = pa.concat_tables([known.filter(pa.array(~is_deeper)), its])
     remembered, beyond = None, 0
     if versioning.memory is not None and versioning.sequence:
         remembered, beyond = _remembered(target, versioning, its, (deeper, takes_values), look)
-    return _Read(known, changes, remembered, beyond, keys if is_whole and remembered is None else None)
+    return _Read(known, changes, remembered, beyond, None if found.num_rows or remembered is not None else keys)
 
 
 def _with_all(rows: pa.Table, target: Target) -> pa.Table:
@@ -132,7 +130,7 @@ def _with_all(rows: pa.Table, target: Target) -> pa.Table:
 def _of_this_folder(known: pa.Table, versioning: Versioning) -> pa.Table:
     """The versions without those of an earlier table folder, which nothing changes any more: all of them end when those
     of this one begin, or before."""
-    if not versioning.since or not known.num_rows:
+    if not versioning.since or known[END_AT].null_count == known.num_rows:
         return known
     ends = bounds_of(known, END_AT, versioning.sequence)
     ranks, since = sequence_ranks([ends, from_texts(versioning.since, ends.type)], 1)

@@ -56,6 +56,10 @@ def key_codes(keys: pa.Table) -> np.ndarray:
 
 def each_once(keys: pa.Table) -> pa.Table:
     """The keys without repetitions; the same table if it has none."""
+    if keys.num_columns == 1 and is_number(keys.column(0).type) and not keys.column(0).null_count:
+        numbers = np.sort(numbers_of(keys.column(0)))
+        if (numbers[1:] != numbers[:-1]).all():
+            return keys
     codes = key_codes(comparable(keys))
     is_there = np.zeros(int(codes.max(initial=-1)) + 1, bool)
     is_there[codes] = True
@@ -103,8 +107,7 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
 
 def _ranked(values: np.ndarray) -> tuple[np.ndarray, int]:
     """For each number how many lower ones there are, each counted once; and a number above all of these."""
-    order = order_of(values)
-    its = values[order]
+    order, its = _ordered(values)
     ranks = np.zeros(len(values), np.int64)
     np.cumsum(its[1:] != its[:-1], out=ranks[1:])
     codes = np.empty(len(values), np.int64)
@@ -118,7 +121,12 @@ def _encoded(values: pa.Array) -> tuple[np.ndarray, int]:
 
 
 def order_of(numbers: np.ndarray) -> np.ndarray:
-    """The order of whole numbers, as `argsort` gives it; of equal ones the first stays first.
+    """The order of whole numbers, as `argsort` gives it; of equal ones the first stays first."""
+    return _ordered(numbers)[0]
+
+
+def _ordered(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`order_of`, and the numbers in that order, or their distances from the lowest.
 
     The place of each number is sorted with it, in its lowest bits, where both fit: a sort of plain numbers is many
     times faster than a stable `argsort`, but for numbers that rise all the way or nearly so.
@@ -126,13 +134,13 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
     bits = len(numbers).bit_length()
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if high - low >= 1 << (63 - bits) or np.count_nonzero(numbers[1:] < numbers[:-1]) < _FEW_RUNS:
-        return np.argsort(numbers, kind="stable")
+        order = np.argsort(numbers, kind="stable")
+        return order, numbers[order]
     distance: np.ndarray = np.subtract(numbers, numbers.dtype.type(low), dtype=np.int64)
     distance <<= bits
     distance |= np.arange(len(numbers))
     distance.sort()
-    distance &= (1 << bits) - 1
-    return distance
+    return distance & ((1 << bits) - 1), distance >> bits
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +34,7 @@ FAMILY = b"LMROWS"
 
 _MAGIC = FAMILY + b"01"
 HEADER = 64 << 10
+_FEW_TEXTS = 4 << 20  # bytes of texts that stay in memory once they were read
 _TOO_SHORT = "a copy of rows is too short"
 SUM, NULLS = "sum", "nulls"
 
@@ -66,8 +69,6 @@ def identity_of(path: Path) -> str:
 class RowFile:
     """A copy. Errors: Damaged, OSError."""
 
-    nbytes = 2048
-
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb", buffering=0) as file:
@@ -81,6 +82,8 @@ class RowFile:
             raise Damaged(f"{path.name}: {error}") from error
         self._places = {column.name: place for place, column in enumerate(columns)}
         self._end = HEADER + self.rows * self._shape.width
+        self._known = _KnownTexts(self._texts >> 3) if self._texts <= _FEW_TEXTS else None
+        self.nbytes = 2048 + (3 * self._texts if self._known is not None else 0)
         self.touched = stat.st_mtime
         self._state = stat.st_ino, stat.st_size
         if stat.st_size != self._end + self._texts:
@@ -124,8 +127,16 @@ class RowFile:
         """The texts of a column."""
         told, null = rows[f"c{place}"], self._shape.nulls(rows, place)
         starts, lengths = told["at"].astype(np.int64), told["size"].astype(np.int64)
-        first, inverse = _distinct(starts, self._texts >> 3)
-        starts, lengths = starts[first], lengths[first]
+        if self._known is not None:
+            texts, codes = self._known.found(starts, lengths, partial(self._texts_at, file))
+        else:
+            first, codes = _distinct(starts, self._texts >> 3)
+            texts = self._texts_at(file, starts[first], lengths[first])
+        chosen = texts.take(pa.array(codes, mask=null if null.any() else None))
+        return chosen.cast(pa.binary()).view(kind)
+
+    def _texts_at(self, file: int, starts: Numbers, lengths: Numbers) -> pa.Array:
+        """The texts at these places (words, ascending)."""
         words = 1 + ((lengths + 7) >> 3)
         if len(starts) and (starts[-1] + words[-1] > self._texts >> 3 or (starts[1:] < starts[:-1] + words[:-1]).any()):
             raise Damaged(f"{self.path.name}: its texts are not where they should be")
@@ -134,11 +145,40 @@ class RowFile:
         if (text_sums(held, at, words, starts, self._shape.salt) != held[at]).any():
             raise Damaged(f"{self.path.name}: a text is damaged")
         bounds = np.stack([8 * at + 8, 8 * at + 8 + lengths], axis=1).ravel()  # a text, and what is up to the next one
-        both = pa.Array.from_buffers(
-            pa.large_string() if pa.types.is_string(kind) else pa.large_binary(), len(bounds),
+        both = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(bounds),
             [None, pa.py_buffer(np.append(bounds, bounds[-1:] if len(bounds) else 0)), pa.py_buffer(data)],
         )  # fmt: skip
-        return both.take(pa.array(2 * inverse, mask=null if null.any() else None)).cast(kind)
+        return both.take(pa.array(np.arange(0, len(bounds), 2)))
+
+
+class _KnownTexts:
+    """The texts of a copy that were read and checked, in memory: a copy has few, or their places are not kept."""
+
+    def __init__(self, words: int) -> None:
+        self._codes, self._sizes = np.full(words, -1, np.int32), np.zeros(words, np.uint32)
+        self._texts = pa.array([], pa.large_binary())
+        self._lock = threading.Lock()
+
+    def found(
+        self, starts: Numbers, lengths: Numbers, read: Callable[[Numbers, Numbers], pa.Array]
+    ) -> tuple[pa.Array, npt.NDArray[Any]]:
+        """All known texts, and for each place (in words) the number of its text. `read`: gives texts. Errors: its own,
+        Damaged."""
+        if (starts >= len(self._codes)).any():
+            raise Damaged("a text is behind the end")
+        with self._lock:
+            new = np.flatnonzero(self._codes[starts] < 0)
+            if len(new):
+                places, first = np.unique(starts[new], return_index=True)
+                sizes = lengths[new[first]]
+                texts = read(places, sizes)
+                self._codes[places], self._sizes[places] = len(self._texts) + np.arange(len(places)), sizes
+                self._texts = pa.concat_arrays([self._texts, texts])
+            texts, codes = self._texts, self._codes[starts]
+        if (self._sizes[starts] != lengths).any():
+            raise Damaged("a text has another length")
+        return texts, codes
 
 
 class Shape:

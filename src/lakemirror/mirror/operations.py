@@ -18,7 +18,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakemirror import failpoints
@@ -47,7 +47,7 @@ from lakemirror.landing_zone.zone import (
 from lakemirror.mirror.dropped_tables import DROPPED, dropped
 from lakemirror.mirror.history.history_tables import named_tables
 from lakemirror.mirror.history.row_options import options_kept
-from lakemirror.mirror.standstill import beat_applies, paused_for
+from lakemirror.mirror.standstill import beat_applies, paused_for, take_over
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
@@ -73,8 +73,8 @@ def pause(storage: Storage, table: str) -> Outcome:
     """Stops every engine from applying the table's change files after the current batch, until `resume`."""
     name = folder_named(storage, table).name
     failpoints.reach("pause.before-note")
-    content = json.dumps({"since": int(time.time()), "by": _user()})
-    if not storage.write_new(f"{name.folder}/{PAUSED}", content.encode() + b"\n"):
+    path, content = f"{name.folder}/{PAUSED}", json.dumps({"since": int(time.time()), "by": _user()}).encode() + b"\n"
+    if not storage.write_new(path, content) and not take_over("replay", storage, path, content):
         return Outcome(f"{name} is paused already", changed=False)
     return note(storage, "pause", name, Outcome(f"{name} is paused"))
 
@@ -130,14 +130,18 @@ def replay(
     If the table is past a file's number, it is resynced, so that later changes stay later. Errors, without any change:
     `archive-incomplete` if it cannot be resynced, `history-has-no-place` if a history table is past it,
     `concurrent-commit`. A file whose name is taken in the folder stays in quarantine. `patterns`: options for many
-    tables. No apply goes on meanwhile (`standstill.py`). If it is killed, the table is paused until it is repeated.
+    tables. No apply goes on meanwhile (`standstill.py`). If it is killed, the table is paused until it is repeated. Of
+    two at once, the later one goes on; the other ends with `concurrent-commit` and has moved some files, or none.
     """
     name = folder_named(storage, table).name
-    with paused_for("replay", storage, name):
-        return _replay(storage, table, file, default_schema, patterns)
+    with paused_for("replay", storage, name) as check:
+        failpoints.reach("replay.before-commit")
+        return _replay(storage, table, file, default_schema, patterns, check)
 
 
-def _replay(storage: Storage, table: str, file: str, default_schema: str, patterns: OptionPatterns) -> Outcome:
+def _replay(
+    storage: Storage, table: str, file: str, default_schema: str, patterns: OptionPatterns, check: Callable[[], None]
+) -> Outcome:
     folder = folder_named(storage, table)
     chosen = [
         entry
@@ -145,6 +149,7 @@ def _replay(storage: Storage, table: str, file: str, default_schema: str, patter
         if not entry.name.endswith(REASON_SUFFIX) and (not file or entry.name == file)
     ]
     metadata, log_ = read_metadata(storage, folder, patterns), _log_of(storage, folder.name, default_schema)
+    _remove_orphans(storage, folder, chosen)
     begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
@@ -152,7 +157,8 @@ def _replay(storage: Storage, table: str, file: str, default_schema: str, patter
     target = folder.name.target(default_schema)
     tables = [target, *(each.target for each in named_tables(folder.name, target, metadata))]
     for path in tables:
-        beat_applies("replay", storage.uri(path))
+        beat_applies("replay", storage, path)
+        failpoints.reach("replay.after-commit")
     positions = [_positions(storage, folder, path, metadata) for path in tables]
     late = any(_number(entry.name) <= at.get(_place(entry, folder.name), 0) for entry in chosen for at in positions)
     if late and metadata.options.history:
@@ -162,6 +168,7 @@ def _replay(storage: Storage, table: str, file: str, default_schema: str, patter
             "place in them",
             table=str(folder.name),
         )
+    check()
     if late:
         _check_archive(storage, folder, default_schema)
         _mark_anew(storage, folder.name, log_)  # first: at its old place the file would count as applied
@@ -169,12 +176,12 @@ def _replay(storage: Storage, table: str, file: str, default_schema: str, patter
     for entry in chosen:
         home = _home(entry, QUARANTINED)
         failpoints.reach("replay.before-return")
+        check()
         if not storage.exists(home):
             storage.move(entry.path, home)
             failpoints.reach("replay.before-reason")
             storage.delete(entry.path + REASON_SUFFIX)
             moved += 1
-    _remove_orphans(storage, folder, chosen)
     back = _bring_back(storage, folder.name) if late or begun else 0
     text = f"{folder.name}: {moved} of {counted(len(chosen), 'file')} came back from {QUARANTINED}"
     if back:
@@ -255,9 +262,11 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
 
 def _positions(storage: Storage, folder: TableFolder, target: str, metadata: TableMetadata) -> Mapping[str, int]:
     """The last number of each sequence of this folder that a table of it has; empty if the folder was recreated or has
-    no such table."""
-    found = read_table_log(storage.uri(target))
-    if found is None or found.position is None or _is_marked_anew(storage, folder.name, found):
+    no such table. A history table goes on after a resync."""
+    found, marker = read_table_log(storage.uri(target)), marker_of(storage, folder.name)
+    if found is None or found.position is None:
+        return {}
+    if marker and found.position.identity not in (marker.id, *(marker.resync_of if found.history else ())):
         return {}
     if not metadata.partitioned:
         return {"": found.position.number}

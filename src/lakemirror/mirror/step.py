@@ -44,6 +44,7 @@ from lakemirror.mirror.observe import TableObserver, View
 from lakemirror.mirror.planner import ApplyPlan, Base, plan
 from lakemirror.mirror.position import Position
 from lakemirror.mirror.schema_evolution import zone_reader
+from lakemirror.mirror.standstill import check_none_came_back
 from lakemirror.mirror.table_log import LogCache, applied_after, metadata_at
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings.settings import Settings
@@ -171,10 +172,9 @@ class Replicator:
         begun = time.monotonic()
         log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
         written = run(planned, engine, trust_footers=self._rules.trust_footers)
-        files = [item.file for item in planned.batch.files]
         return commit(
             planned, written, begun=begun, durability=self._rules.durability,
-            check=lambda: self._check_unchanged(files),
+            check=lambda: self._check_unchanged(planned),
             oldest_kept=partial(_oldest_kept, self._storage, self._settings, self.name),
         )  # fmt: skip
 
@@ -188,12 +188,16 @@ class Replicator:
         if not self._log.ends_as(view.log, view.table.version if view.table else -1):
             raise LakemirrorError("concurrent-commit", f"{self.target} has another version than it was seen at")
 
-    def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
+    def _check_unchanged(self, planned: ApplyPlan) -> None:
         """What is checked again before a commit: each change file, of which some rows were read, is the listed one.
 
         Nothing is to be done where a file is read as it was listed or not at all. That nobody else has committed since
-        the view is what the commit itself finds: version N + 1 is then taken.
+        the view is what the commit itself finds: version N + 1 is then taken. Where a table begins, a replay could not
+        take that version (`standstill.py`).
         """
+        files, folder = [item.file for item in planned.batch.files], planned.view.files.folder
+        if folder.quarantined and any(each.base.snapshot is None for each in (planned, *planned.also)):
+            check_none_came_back(self._storage, folder)
         if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)

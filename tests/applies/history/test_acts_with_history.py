@@ -115,9 +115,9 @@ def test_a_change_file_that_changed_meanwhile_leaves_no_files_behind(
     put(mirror, "t", 2, {"id": [1], "v": ["c"], MARKER: [4]})
     refused: list[str] = []
 
-    def unchanged_but_once(_: Replicator, files: Any) -> None:
+    def unchanged_but_once(_: Replicator, planned: Any) -> None:
         if not refused:
-            refused.append(files[0].entry.path)
+            refused.append(planned.batch.files[0].file.entry.path)
             raise LakemirrorError("concurrent-commit", "it changed while it was read")
 
     monkeypatch.setattr(Replicator, "_check_unchanged", unchanged_but_once)

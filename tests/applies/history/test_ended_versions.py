@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from tests.applies.history.test_tables_of_versions import MICRO, at, begun, put_at, sync, versions
 from tests.change_tables import marked
 from tests.landing import declare, folder
@@ -66,6 +69,54 @@ def test_versions_end_where_a_folder_is_made_again_without_them(tmp_path: Path, 
     sync(tmp_path)
     assert [row[:2] for row in versions(tmp_path, "id", "v") if row[-1] is None] == [(2, "x"), (3, "c")]
     assert len(versions(tmp_path, "id")) == 4
+
+
+LAST: list[list[Any]] = [
+    [date(9999, 12, 30), date.max], [2**63 - 2, 2**63 - 1], [Decimal("9" * 37 + "8"), Decimal("9" * 38)],
+    [datetime.max - MICRO, datetime.max], [1.0, float("inf")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("last", LAST, ids=str)
+@pytest.mark.parametrize("settings", WAYS)
+def test_no_version_is_lost_that_begins_at_the_last_value(
+    tmp_path: Path, last: list[Any], settings: dict[str, Any]
+) -> None:
+    """Nothing is higher, so it ends where it begins."""
+    least, most = last
+    begun(tmp_path, sequence="n")
+    put_at(tmp_path, 1, 1, pa.table({"id": [1, 2], "v": ["a", "b"], "n": pa.array(last)}))
+    sync(tmp_path, zoneless="ntz", **settings)
+    before, ended = len(feed(tmp_path / "Tables/t__history")), [(1, "a", least, most), (2, "b", most, most)]
+    shutil.rmtree(folder(tmp_path, "t"))
+    begun(tmp_path, sequence="n")
+    put_at(tmp_path, 1, 5, pa.table({"id": [2, 3], "v": ["x", "y"], "n": pa.array(last)}))
+    sync(tmp_path, zoneless="ntz", **settings)
+    assert versions(tmp_path, "id", "v") == [*ended, (2, "x", most, None), (3, "y", most, None)]
+    if settings:
+        both = ("update_postimage", "update_preimage")
+        assert feed(tmp_path / "Tables/t__history")[before] == [(kind, key) for kind in both for key in (1, 2)]
+    put_at(tmp_path, 2, 6, pa.table(marked([4], id=[3], v=["z"], n=pa.array([most]))))
+    sync(tmp_path, zoneless="ntz", **settings)
+    shutil.rmtree(folder(tmp_path, "t"))
+    for _ in range(2):
+        sync(tmp_path, drop_after=0, **settings)
+    assert versions(tmp_path, "id", "v") == [*ended, (2, "x", most, most), (3, "z", most, most)]
+
+
+def test_versions_of_two_folders_in_one_file_stay_apart(tmp_path: Path) -> None:
+    """Another writer's OPTIMIZE puts open and closed versions together."""
+    begun(tmp_path, sequence="n")
+    put_at(tmp_path, 1, 1, {"id": [1, 2], "v": ["a", "b"], "n": [5, 7]})
+    sync(tmp_path, deletion_vectors=False)
+    shutil.rmtree(folder(tmp_path, "t"))
+    begun(tmp_path, sequence="n")
+    put_at(tmp_path, 1, 5, {"id": [1], "v": ["x"], "n": [3]})
+    sync(tmp_path, deletion_vectors=False)
+    assert DeltaTable(tmp_path / "Tables/t__history").optimize.compact()["numFilesRemoved"] == 2
+    put_at(tmp_path, 2, 6, marked([4], id=[1], v=["z"], n=[20]))
+    sync(tmp_path, deletion_vectors=False)
+    assert versions(tmp_path, "id", "v") == [(1, "a", 5, 8), (1, "x", 8, 20), (1, "z", 20, None), (2, "b", 7, 8)]
 
 
 def test_a_load_of_no_rows_is_a_truncate(tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ def test_versions_by_a_sequence(case: tuple[str, str, Any], partial: bool, data:
     play(data.draw(stories(deletes, sequence, history, partial=partial)), builds=data.draw(st.booleans()))
 
 
-@pytest.mark.parametrize("case", cases([("soft", "number", "scd2")], [*ORDERED, *MORE_ORDERED]), ids=named)
+@pytest.mark.parametrize(
+    "case", cases([("soft", "number", "scd2"), ("hard", "last", "scd2")], [*ORDERED, *MORE_ORDERED]), ids=named
+)
 @settings(max_examples=rounds(6, 300), **SLOW)
 @given(data=st.data())
 def test_versions_of_a_folder_that_is_made_again(case: tuple[str, str, Any], data: Any) -> None:

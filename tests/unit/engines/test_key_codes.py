@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakemirror.keys.key_values import key_codes, order_of
+from lakemirror.keys.key_values import each_once, key_codes, order_of
 
 AT_THE_EDGES = [
     (pa.uint64(), [2**64 - 1, 2**64 - 1, 2**64 - 5]), (pa.int64(), [-(2**63), 3 - 2**63, -(2**63)]),
@@ -59,3 +59,21 @@ def test_the_order_of_whole_numbers(kind: Any) -> None:
                 numbers[: size // 3] = high
                 numbers[size // 2 : size // 2 + 2] = low
                 assert order_of(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.table({"k": pa.array([], pa.int64())}),
+        pa.table({"k": pa.array([3, 1, 2], pa.int32())}),
+        pa.table({"k": pa.array([3, 1, 3, 1 << 62, 1], pa.int64())}),
+        pa.table({"k": pa.array([None, 1, None], pa.int64())}),
+        pa.table({"k": pa.array(["b", "a", "b"])}),
+        pa.table({"k": [1, 1, 2, 1], "l": ["a", "b", "a", "a"]}),
+    ],
+)
+def test_each_key_once(keys: pa.Table) -> None:
+    rows = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
+    found = each_once(keys)
+    assert sorted(zip(*(c.to_pylist() for c in found.columns), strict=True), key=repr) == sorted(set(rows), key=repr)
+    assert (found is keys) == (len(set(rows)) == len(rows))

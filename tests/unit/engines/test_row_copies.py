@@ -30,7 +30,7 @@ from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.row_copies import copied_rows
-from lakemirror.keys.row_file import RowFile, can_hold
+from lakemirror.keys.row_file import HEADER, SUM, RowFile, can_hold
 from lakemirror.landing_zone.reserved_columns import DELETED
 
 TYPES = (
@@ -78,6 +78,14 @@ def written(path: Path, columns: list[TargetColumn], rows: pa.Table, step: int, 
     return RowFile(path)
 
 
+@pytest.fixture(params=[0, 4 << 20], ids=["texts read each time", "texts in memory"])
+def texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes of texts a copy may have that stay in memory once they were read."""
+    monkeypatch.setattr("lakemirror.keys.row_file._FEW_TEXTS", request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("texts")
 @pytest.mark.parametrize("mapped", [0, 64 << 10])
 def test_rows_of_every_type_come_back_as_they_were(
     mapped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +95,7 @@ def test_rows_of_every_type_come_back_as_they_were(
     columns = columns_of(TYPES)
     rows = rows_of(columns, 2000)
     file = written(tmp_path / "x", columns, rows, 333)
-    for count in (2000, 1, 37, 900, 0):
+    for count in (0, 1, 37, 900, 2000, 37):
         numbers = np.sort(np.random.default_rng(count).choice(2000, count, replace=False))
         found = file.chosen(numbers, columns[::-1])
         found.validate(full=True)
@@ -107,6 +115,7 @@ def test_whole_numbers_take_as_many_bytes_as_their_bounds_need(tmp_path: Path, l
                 written(tmp_path / "y", columns, pa.table({"c0": pa.array([low, beyond])}), 3, c0=(low, high))
 
 
+@pytest.mark.usefixtures("texts")
 def test_texts_that_are_forgotten_while_a_copy_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakemirror.keys.write_row_file._MOST_TEXTS", 4)
     columns = columns_of(("string", "binary", "string"))
@@ -116,6 +125,7 @@ def test_texts_that_are_forgotten_while_a_copy_is_written(tmp_path: Path, monkey
     assert file.chosen(np.arange(0, 500, 3), columns).equals(rows.take(pa.array(np.arange(0, 500, 3))))
 
 
+@pytest.mark.usefixtures("texts")
 def test_no_damage_gives_other_rows(tmp_path: Path) -> None:
     columns = columns_of(TYPES)
     rows, rng = rows_of(columns, 150), random.Random(3)
@@ -141,6 +151,37 @@ def test_no_damage_gives_other_rows(tmp_path: Path) -> None:
         except Damaged:
             refused += 1
     assert refused > 150
+
+
+def test_texts_are_read_and_checked_once_if_they_are_few(texts: int, tmp_path: Path) -> None:
+    """A text that was checked stays right, whatever becomes of its bytes; the cache counts what is kept."""
+    columns = columns_of(("string",))
+    rows = pa.table({"c0": [f"a text {number % 5}" for number in range(100)]})
+    file = written(tmp_path / "x", columns, rows, 64)
+    assert file.chosen(np.arange(50), columns).equals(rows.slice(0, 50))
+    with (tmp_path / "x").open("r+b") as content:
+        content.seek(file._end)
+        content.write(bytes(file._texts))
+    assert file.nbytes == 2048 + (3 * file._texts if texts else 0)
+    if texts:
+        assert file.chosen(np.arange(100), columns).equals(rows)
+    for each in (RowFile(tmp_path / "x"), *([] if texts else [file])):
+        with pytest.raises(Damaged):
+            each.chosen(np.arange(100), columns)
+
+
+def test_a_row_that_tells_another_length_of_a_known_text_is_damaged(tmp_path: Path) -> None:
+    columns = columns_of(("string",))
+    file = written(tmp_path / "x", columns, pa.table({"c0": ["a text"] * 3}), 64)
+    file.chosen(np.arange(2), columns)
+    rows = file._records(os.open(tmp_path / "x", os.O_RDONLY), np.arange(3))
+    rows["c0"]["size"][2] = 3
+    rows[SUM] = file._shape.sums(rows, np.arange(3))
+    with (tmp_path / "x").open("r+b") as content:
+        content.seek(HEADER)
+        content.write(rows.tobytes())
+    with pytest.raises(Damaged, match="another length"):
+        file.chosen(np.arange(3), columns)
 
 
 def test_a_file_that_is_replaced_while_it_is_open_is_not_read(tmp_path: Path) -> None:

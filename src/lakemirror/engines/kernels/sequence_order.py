@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -139,10 +139,7 @@ def next_value(value: pa.Scalar) -> pa.Scalar:
 
 
 def _next(value: pa.Scalar) -> Any:
-    kind = value.type
-    if pa.types.is_timestamp(kind):
-        return value.cast(pa.int64()).as_py() + 1  # of a timestamp in microseconds
-    found = value.as_py()
+    kind, found = value.type, value.as_py()
     if isinstance(found, str):
         return found + "\0"
     if isinstance(found, float):
@@ -150,5 +147,5 @@ def _next(value: pa.Scalar) -> Any:
     if isinstance(found, Decimal):
         return found + Decimal(1).scaleb(-kind.scale)
     if isinstance(found, date):
-        return found + timedelta(days=1)
+        return found + found.resolution  # a day; of a time, a microsecond
     return found + 1

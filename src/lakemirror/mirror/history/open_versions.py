@@ -37,7 +37,7 @@ from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.sequence_bounds import least_bound, reaches
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.engines.units import Shared
-from lakemirror.engines.versions import changed_versions, may_have_closed, may_have_open
+from lakemirror.engines.versions import ChangedVersions, changed_versions, may_have_closed, may_have_open
 from lakemirror.engines.write_versions import look_here, write_feed
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import key_bucket, whole_numbers
@@ -197,11 +197,9 @@ def open_versions_as(
     if current is not None and current.snapshot is not None:
         source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
         lives = list(current.snapshot.files.values())
-    end: pa.ChunkedArray | None = None
-    if sequence and current is None:
-        end = from_texts(since_of(metadata["configuration"]), _kind(target, sequence))
-    elif sequence:
-        end = _end(((target, is_open), (source, lives)), sequence)
+    ends = bool(sequence) and current is None
+    last = from_texts(since_of(metadata["configuration"]), _kind(target, sequence)) if ends else None
+    end = _end(((target, is_open), (source, lives)), sequence) if sequence and not ends else last
     buckets = 1 + sum(record_count(add) or _ROWS for add in (*is_open, *lives)) // _ROWS
     deleted: dict[int, list[np.ndarray]] = {}
     actions: list[Action] = []
@@ -215,6 +213,7 @@ def open_versions_as(
                 continue
             shared = Shared(target, MemoryBudget(_BYTES))
             its = changed_versions(target, versioning, files, changes, look_here(shared))
+            its = _with_empty(its, last, target)
             for found in (its.rows.open, its.rows.closed):
                 actions += [{"add": add} for add in write_rows(found.to_batches(), target)]
             if target.feed:
@@ -230,6 +229,22 @@ def open_versions_as(
         delta.remove_written(place(path), snapshot, actions)
         raise
     return actions
+
+
+def _with_empty(its: ChangedVersions, end: pa.ChunkedArray | None, target: Target) -> ChangedVersions:
+    """With the versions that begin where all of them end: nothing is higher. They end where they begin."""
+    if end is None:
+        return its
+    known, rows = its.known, its.rows
+    starts, ends = sequence_ranks([bounds_of(known, START_AT, end.type.names).cast(end.type), end], 1)
+    chosen = np.flatnonzero(np.asarray(known[END_AT].is_null()) & (starts >= ends[0]))
+    last = known.take(whole_numbers(chosen))
+    last = last.set_column(last.column_names.index(END_AT), END_AT, last[START_AT]).select(rows.closed.column_names)
+    rows = rows._replace(closed=pa.concat_tables([rows.closed, last]))
+    if target.feed:
+        replaced = rows.replaced | np.isin(rows.removed, chosen)
+        rows = rows._replace(replaced=replaced, replacing=np.append(rows.replacing, np.ones(len(chosen), bool)))
+    return its._replace(rows=rows)
 
 
 def _check_newest(versions: pa.Table, rows: pa.Table, opened: int, target: Target, sequence: tuple[str, ...]) -> None:
