@@ -83,7 +83,7 @@ def test_spark_s_inner_side_is_used_in_one_place() -> None:
     users = {
         path.relative_to(PACKAGE).parts[0]
         for path in MODULES
-        if re.search("_jvm|py4j", path.read_text(encoding="utf-8"))
+        if re.search(r"\b_jvm|py4j", path.read_text(encoding="utf-8"))
     }
     assert users <= {"spark_session"}
 

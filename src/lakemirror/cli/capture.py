@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ from typer.core import TyperGroup
 from lakemirror.cli.options import StorageOptions, with_groups
 from lakemirror.cli.progress import progress_bars
 from lakemirror.cli.start import importing
+from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -144,6 +147,8 @@ def follow(
 ) -> None:
     """Load the tables, then publish their changes, until Ctrl-C, SIGTERM or SIGHUP.
 
+    A signal ends it within seconds, a second one at once.
+
     Example: lakemirror capture shop --from postgresql://shop@db/shop --tables 'public.*'
 
     Example: lakemirror capture shop --from postgresql://shop@db/shop --once
@@ -163,17 +168,31 @@ def follow(
     options = options_of(source, values)
     prepare_java(options)
     landing = Landing(database)
-    with progress_bars() as show:
-        running = Capture(landing, options, lambda text: typer.echo(text, err=True), show, cut=work.cut)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: running.stop())
-        with _recorded(database, options.name), reported(landing, options, work.report, running.stop):
-            running.run(once=work.once)
+
+    end = partial(signal.raise_signal, signal.SIGTERM)
+
+    def run(stop: threading.Event) -> None:
+        with progress_bars() as show, reported(landing, options, work.report, end):
+            tell = partial(typer.echo, err=True)
+            Capture(landing, options, tell, show, cut=work.cut).run(stop, once=work.once)
+
+    _until_signal(database, options.name, run)
+
+
+def _until_signal(database: str, name: str, run: Callable[[threading.Event], None]) -> None:
+    """Runs a capture until it ends. After a signal the process ends, whatever the source or Java still does."""
+    with _recorded(database, name) as ended:
+        _, number = supervised(run, ended)
+    if number:
+        leave(0)
 
 
 @contextmanager
-def _recorded(database: str, name: str) -> Iterator[None]:
-    """Logs the begin of a capture, and its end with the error that ended it; of a service, through its landing zone."""
+def _recorded(database: str, name: str) -> Iterator[Callable[[], None]]:
+    """Logs the begin of a capture, and its end with the error that ended it; of a service, through its landing zone.
+
+    Gives what logs the end where the block is left by the end of the process.
+    """
     from lakemirror.executions.execution import CAPTURE, Execution, without_credentials
     from lakemirror.executions.execution_log import record_once
     from lakemirror.executions.published_executions import PUBLISHED, publish_execution
@@ -192,14 +211,17 @@ def _recorded(database: str, name: str) -> Iterator[None]:
         except (LakemirrorError, OSError) as error:
             typer.echo(f"not logged: {error}", err=True)
 
+    def ended() -> None:
+        record(time.monotonic() - begun)
+
     record(0.0)
     try:
-        yield
+        yield ended
     except LakemirrorError as error:
         code, message = error.code, error.message
         raise
     finally:
-        record(time.monotonic() - begun)
+        ended()
 
 
 def prepare_java(options: CaptureOptions, *, streams: bool = True) -> None:
@@ -226,12 +248,13 @@ def _follow_topics(database: str, source: Source, topics: Topics, *, once: bool)
     config = dict(each.partition("=")[::2] for each in _lines(topics.kafka_config))
     options = TopicOptions(source.source, source.name, config, topics.registry)
     running = TopicCapture(Landing(database), options, lambda text: typer.echo(text, err=True))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: running.stop())
-    with _recorded(database, source.name):
-        running.run(once=once)
-    for error in running.stopped.values():
-        raise error
+
+    def run(stop: threading.Event) -> None:
+        running.run(stop, once=once)
+        for error in running.stopped.values():
+            raise error
+
+    _until_signal(database, source.name, run)
 
 
 def _lines(file: Path | None) -> list[str]:

@@ -99,16 +99,13 @@ class Capture:
         self._wanted, self._reload = options.reload, set[str]()
         self._cuts = SourceCuts(landing.folder(CUTS), cut if source_class(options).has_cuts else 0, tell)
 
-    def stop(self) -> None:
-        """Ends `run` soon, from a signal handler or another thread."""
-        self._stop.set()
-
-    def run(self, *, once: bool = False) -> None:
-        """Loads and streams until `stop`; `once`: until everything is published that had happened at the start.
+    def run(self, stop: threading.Event | None = None, *, once: bool = False) -> None:
+        """Loads and streams until `stop` is set, and soon ends then, or as soon as the source answers; `once`: until
+        everything is published that had happened at the start.
 
         `capture-taken`, `capture-position-lost`, `capture-source-failed` with `once`, and what `check` finds.
         """
-        failed = 0
+        self._stop, failed = stop or self._stop, 0
         while not self._stop.is_set():
             started = time.monotonic()
             try:

@@ -91,12 +91,15 @@ class DebeziumStream:
         self._failure: BaseException | None = None
         self._ended: tuple[bool, str] = (True, "")
         self._engine: Any = None
+        self._thread: Any = None  # of Java, in which the engine runs
         self._stopped = threading.Event()
+        self._is_closed = False
 
     def run(self) -> None:
         """Blocks until `stop`. Raises what the handler raised; `capture-source-failed` with what the source says."""
         if self._stopped.is_set():
             return
+        self._thread = java_class("java.lang.Thread").currentThread()
         self._engine = _Java.get().engine(self._properties, self._batch, self._end)
         try:
             self._engine.run()
@@ -114,11 +117,17 @@ class DebeziumStream:
             raise LakemirrorError("capture-source-failed", f"the stream of changes ended: {message}")
 
     def stop(self) -> None:
-        """Ends `run`, from another thread; batches that are not confirmed come again at the next start."""
+        """Ends `run`, from another thread; batches that are not confirmed come again at the next start.
+
+        An engine that is closed as it begins to poll throws its polling away, and waits for it until it is interrupted.
+        """
         self._stopped.set()
-        if self._engine is not None:
+        if self._is_closed:
+            self._thread.interrupt()
+        elif self._engine is not None:
             try:
                 self._engine.close()
+                self._is_closed = True
             except Exception as error:  # a Java exception: it is closing, or it has not started
                 if "IllegalState" not in type(error).__name__:
                     raise
@@ -153,7 +162,9 @@ class _Java:
 
     def __init__(self) -> None:
         import jpype
+        import jpype.config
 
+        jpype.config.destroy_jvm = False  # or Python's end waits for Java's threads, among them this one that has ended
         if not jpype.isJVMStarted():
             jars = [str(jar) for jar in sorted(_library_folder().glob("*.jar"))]
             jpype.startJVM(

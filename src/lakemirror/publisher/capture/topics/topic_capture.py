@@ -81,15 +81,12 @@ class TopicCapture:
         """The topics whose tables have stopped, and why."""
         return self._stopped
 
-    def stop(self) -> None:
-        """Ends `run` soon, from a signal handler or another thread."""
-        self._stop.set()
-
-    def run(self, *, once: bool = False) -> None:
-        """Publishes until `stop`; `once`: until everything is published that was in the topics at the start.
+    def run(self, stop: threading.Event | None = None, *, once: bool = False) -> None:
+        """Publishes until `stop` is set; `once`: until everything is published that was in the topics at the start.
 
         `capture-source-failed` if the brokers do not answer, `capture-extra-missing`.
         """
+        self._stop = stop or self._stop
         consumer = _consumer(self._options, self._config)
         try:
             self._look(consumer)
