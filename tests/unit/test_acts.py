@@ -395,6 +395,18 @@ def test_a_dropped_table_is_restored_and_stays(mirror: Path) -> None:
     assert living(mirror) == [(8, "1-8")], "a new folder's first file takes the rows' place"
 
 
+def test_a_restored_table_declares_what_a_row_without_a_marker_is(mirror: Path) -> None:
+    declare(mirror, "t", ["id"], isUpsertDefaultRowMarker=True)
+    change(mirror, 4, [8])
+    sync(mirror)
+    shutil.rmtree(folder(mirror, "t"))
+    for _ in range(2):
+        sync(mirror)
+    assert MirroredDatabase(mirror).restore("t").changed
+    declared = json.loads((folder(mirror, "t") / "_metadata.json").read_text())
+    assert declared == {"keyColumns": ["id"], "isUpsertDefaultRowMarker": True}
+
+
 @pytest.mark.parametrize("act", ["pause", "resume", "resync", "replay", "restore"])
 def test_a_table_that_is_not_there(tmp_path: Path, act: str) -> None:
     (tmp_path / "Files/LandingZone").mkdir(parents=True)

@@ -27,6 +27,7 @@ from lakemirror.landing_zone.table_options import NO_OPTIONS, TableOptions, pars
 
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
+UPSERT_BY_DEFAULT = "isUpsertDefaultRowMarker"
 THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
 MAX_SIZE = 16 * 1024 * 1024  # bytes; a schema of ten thousand columns takes one
 
@@ -155,7 +156,7 @@ def _metadata(members: Members, options_beside: Members | None) -> TableMetadata
     file = members.file
     keys = _key_columns(members)
     strategy = members.choice("fileDetectionStrategy", (SEQUENTIAL, LAST_UPDATE), SEQUENTIAL)
-    upsert = members.flag("isUpsertDefaultRowMarker", False)
+    upsert = members.flag(UPSERT_BY_DEFAULT, False)
     partitioned = members.flag("isPartitionEnabled", False)
     extension = _extension(members)
     format_members, schema = members.inner("fileFormatTypeProperties"), members.inner("SchemaDefinition")

@@ -27,7 +27,7 @@ from lakemirror.errors import LakemirrorError, counted
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_of, path_in_zone
-from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.metadata import SEQUENTIAL, UPSERT_BY_DEFAULT, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
 from lakemirror.landing_zone.pending import quarantined_numbers
 from lakemirror.landing_zone.table_options import SOFT
@@ -215,7 +215,8 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
         kept, snapshot = read_table_log(storage.uri(newest)), read_snapshot(storage.uri(newest))
         declared: dict[str, object] = {"keyColumns": list(kept.key_columns) if kept else []}
         if snapshot is not None and (options := options_kept(snapshot.metadata.configuration)):
-            declared["lakemirror"] = options
+            declared |= {name: options.pop(name) for name in (UPSERT_BY_DEFAULT,) if name in options}
+            declared |= {"lakemirror": options} if options else {}
         storage.write(place, json.dumps(declared).encode())
     failpoints.reach("restore.before-move")
     storage.move(newest, target)

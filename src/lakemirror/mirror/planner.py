@@ -146,7 +146,8 @@ def plan(
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration, own = configuration_after(before, rules.properties), None
     options, growth = view.files.metadata.options, rules.columns
-    if options is not NO_OPTIONS or not RECORDS.isdisjoint(configuration):
+    upserts = view.files.metadata.upsert_by_default
+    if options is not NO_OPTIONS or upserts or not RECORDS.isdisjoint(configuration):
         kept = before.get("configuration", {}) if exists else {}
         configuration = configuration_with(configuration, view.files.metadata, kept, base.shown, view.position)
         own = RowOptions.of(options, snapshot if exists else None, columns)

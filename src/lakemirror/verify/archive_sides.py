@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from lakemirror.verify.expected_rows import (
     version_rows,
     with_left_out,
 )
-from lakemirror.verify.option_phases import Phase, phases_of
+from lakemirror.verify.option_phases import FILE_BITS, Phase, phases_of
 from lakemirror.verify.row_hashes import row_hashes
 from lakemirror.verify.row_store import RowStore, buckets_for
 
@@ -85,8 +85,12 @@ class Archive:
     def has_partial_rows(self) -> bool:
         return archived_files.has_partial_rows(self.storage, self.files, self.metadata)
 
+    def phase_of(self, index: int) -> Phase:
+        return next(phase for phase in self.phases if index << FILE_BITS < phase.end)
+
     def changes_of(self, index: int, columns: Sequence[TableColumn]) -> Iterator[Changes]:
-        return archived_files.read_changes(self.storage, index, self.files[index], self.metadata, columns)
+        metadata = replace(self.metadata, upsert_by_default=self.phase_of(index).meaning.upsert_by_default)
+        return archived_files.read_changes(self.storage, index, self.files[index], metadata, columns)
 
     def each(self, threads: int, action: Callable[[int], None]) -> None:
         """Calls the action for each file, in threads."""
@@ -105,9 +109,10 @@ def archive_side(archive: Archive, note: Callable[[str], None], again: Callable[
     lower = {name.lower() for name in left_out}
     for key in lower & {key.lower() for key in archive.keys if mode not in (CHANGES, LATE)}:
         raise NotComparable(f"which changes have one key depends on column {key!r}")
+    phases = archive.phases  # NotComparable before anything is read
     if mode in (CHANGES, LATE):
         return _log_side(archive, left_out, again)
-    if archive.history is None and all(phase.meaning.is_plain for phase in archive.phases):
+    if archive.history is None and all(phase.meaning.is_plain for phase in phases):
         return _folded_side(archive, left_out, again)
     return _expected_side(archive, left_out, note, again)
 
@@ -142,7 +147,7 @@ def _log_side(archive: Archive, left_out: Iterable[str], again: Callable[[], Sid
         if archive.metadata.partitioned or archived_files.is_any_order(archive.metadata):
             raise NotComparable("the archive does not show in which order the files came")
         without += [DELETED_AT, *_completed_columns(archive)]
-        known = [_remembered_of(archive, index << 40) for index in range(len(archive.files))]
+        known = [_remembered_of(archive, archive.phase_of(index)) for index in range(len(archive.files))]
     given = choose(archive.columns, (), without).columns
     compared = Compared(given, ("__file", "__row"))
     sources = tuple(column for column in given if column.name not in _OURS)
@@ -189,9 +194,8 @@ def _completed_columns(archive: Archive) -> list[str]:
     return [column.name for column in archive.columns if column.name not in {*_OURS, *own}]
 
 
-def _remembered_of(archive: Archive, place: int) -> tuple[set[str], tuple[int, ...]]:
-    """Which columns of a file are remembered, of changes with which markers. `place`: of its first change."""
-    phase = next(phase for phase in archive.phases if place < phase.end)
+def _remembered_of(archive: Archive, phase: Phase) -> tuple[set[str], tuple[int, ...]]:
+    """Which columns of a file are remembered, of changes with which markers."""
     columns = {column.name for column in archive.columns} if phase.remembered is None else {*phase.remembered}
     if not phase.meaning.versions:
         return columns, (DELETE,)

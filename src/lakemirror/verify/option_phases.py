@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT
 from lakemirror.landing_zone.table_options import HARD, IGNORE, SCD2, SOFT
 from lakemirror.verify.archived_files import AppliedFile, NotComparable
 
@@ -21,13 +22,14 @@ FILE_BITS = 40
 @dataclass(frozen=True)
 class Meaning:
     """What changes of a table mean. `versions`: it has a table of versions. `track`: the columns whose changes begin
-    one; empty: all but the sequence."""
+    one; empty: all but the sequence. `upsert_by_default`: a row without a marker is an upsert."""
 
     keys: tuple[str, ...]
     deletes: str = HARD
     sequence: tuple[str, ...] = ()
     versions: bool = False
     track: tuple[str, ...] = ()
+    upsert_by_default: bool = False
 
     @property
     def is_soft(self) -> bool:
@@ -78,7 +80,8 @@ def phases_of(
         names = [[spelled.get(name.lower(), name) for name in each] for each in (options.get("sequence", ()), track)]
         versions = any(each["mode"] == SCD2 for each in options.get("history", ()))
         of_keys = tuple(spelled.get(name.lower(), name) for name in keys)
-        return Meaning(of_keys, options.get("deletes", HARD), tuple(names[0]), versions, tuple(names[1]))
+        upserts = bool(options.get(UPSERT_BY_DEFAULT))
+        return Meaning(of_keys, options.get("deletes", HARD), tuple(names[0]), versions, tuple(names[1]), upserts)
 
     found: list[Phase] = []
     for each in json.loads(configuration.get(_EARLIER, "[]")):

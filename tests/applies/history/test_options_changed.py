@@ -162,6 +162,7 @@ def test_versions_cannot_begin_without_the_sequence(tmp_path: Path) -> None:
     put_at(tmp_path, "t", 2, marked([4], id=[1], v=["A"], n=[2]))
     error = sync(tmp_path)
     assert error.code == "sequence-missing" and "Declare `sequence` first" in error.hint
+    assert error.file == "Files/LandingZone/t/_metadata.json" and error.file in error.message
     declare(tmp_path, "t", ["id"], lakemirror=ORDERED)
     assert sync(tmp_path) is None
     declare(tmp_path, "t", ["id"], lakemirror={**ORDERED, "history": "scd2"})

@@ -164,3 +164,26 @@ def test_rows_that_depend_on_a_delete_that_may_be_forgotten_are_not_compared(
     found = [each for each in report.findings if each.table == "t" and each.code != "verify-not-compared"]
     assert [each.code for each in found] == ["verify-impossible"] * (days > 7)
     assert all("late_days" in each.message for each in found)
+
+
+@pytest.mark.parametrize("flags", [(False, True), (True, False), (True, False, True)])
+@pytest.mark.parametrize("options", [{}, {"history": "changes"}, {**SOFT, "history": "changes"}, BY_N], ids=str)
+def test_rows_without_a_marker_mean_what_they_meant(
+    tmp_path: Path, flags: tuple[bool, ...], options: dict[str, Any]
+) -> None:
+    def wrong() -> set[tuple[str, str]]:
+        report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
+        return {(each.table, each.code) for each in report.findings if each.code != "verify-not-compared"}
+
+    declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=flags[0], lakemirror=options)
+    for number, flag in enumerate(flags, 1):
+        declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=flag, lakemirror=options)
+        assert not wrong(), "the files so far were applied by the flag of before"
+        put_at(tmp_path, "t", number, {"id": [1, 1], "v": [number, -number], "n": [number, number]})
+        assert sync(tmp_path) is None
+        assert not wrong()
+    if not flags[-1] and not options:
+        assert DeltaTable(tmp_path / "Tables/t").to_pyarrow_table().num_rows == 3
+    table = "t__changes" if "history" in options else "t"
+    DeltaTable(tmp_path / "Tables" / table).update(updates={"v": "v + 10"})
+    assert {code for name, code in wrong() if name == table} & {"verify-row-missing", "verify-row-differs"}

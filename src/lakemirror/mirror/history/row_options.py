@@ -17,7 +17,7 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.findings import Warned
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT, TableMetadata
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
 from lakemirror.landing_zone.table_options import HARD, IGNORE, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
@@ -25,7 +25,8 @@ from lakemirror.mirror.schema_evolution import stored_names
 
 DELETES_PROPERTY = "lakemirror.deletes"
 OPTIONS_PROPERTY = "lakemirror.options"
-"""The options as declared: for a table that is dropped and comes back, whose folder is gone then, and for `verify`."""
+"""The options as declared, with UPSERT_BY_DEFAULT where it is true: for a table that is dropped and comes back, whose
+folder is gone then, and for `verify`."""
 EARLIER_PROPERTY = "lakemirror.earlierOptions"
 """By which options earlier files were applied, in order: [{"last": 17, "options": {"deletes": "soft"}}]. `last`: the
 number of the last of these files. `purged`: then the deleted rows were removed. `options` null: not known any more."""
@@ -104,19 +105,20 @@ def configuration_with(
         raise TableError(
             "deletes-mode-changed", f"{message}table still has `{DELETED}`", table=table, file=declared.file
         )
-    after = with_options(configuration, options, before, position)
+    after = with_options(configuration, declared, before, position)
     if options.deletes != HARD or DELETES_PROPERTY in after:
         after[DELETES_PROPERTY] = options.deletes
     return after
 
 
 def with_options(
-    configuration: Mapping[str, str], options: TableOptions, before: Mapping[str, str], position: int
+    configuration: Mapping[str, str], metadata: TableMetadata, before: Mapping[str, str], position: int
 ) -> dict[str, str]:
     """A table's properties with the record of its options, now and for earlier files. `before`, `position`: as of
     `configuration_with`."""
     after = {name: value for name, value in configuration.items() if name not in (OPTIONS_PROPERTY, EARLIER_PROPERTY)}
-    declared = {name: value for name, value in as_declared(options).items() if name in OPTION_NAMES}
+    declared = {name: value for name, value in as_declared(metadata.options).items() if name in OPTION_NAMES}
+    declared |= {UPSERT_BY_DEFAULT: True} if metadata.upsert_by_default else {}
     if declared:
         after[OPTIONS_PROPERTY] = json.dumps(declared)
     if before.get(OPTIONS_PROPERTY) != after.get(OPTIONS_PROPERTY):

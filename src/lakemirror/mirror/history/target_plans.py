@@ -33,7 +33,7 @@ from lakemirror.landing_zone.reserved_columns import (
     OPERATION,
 )
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
-from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, SCD2
+from lakemirror.landing_zone.table_options import CHANGES, IGNORE, LATE, NO_OPTIONS, SCD2
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.history import version_plans
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable, alike
@@ -251,12 +251,12 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     if not is_versions:  # rows are only added, and files of remembered changes written again
         wanted = {name: value for name, value in wanted.items() if name != VECTORS}
     configuration = {**configuration_after(before, wanted), HISTORY_PROPERTY: table.label}
-    if is_versions or is_late:
-        kept = before.get("configuration", {}) if own else {}
-        configuration = with_options(configuration, declared.options, kept, view.position)
+    kept = before.get("configuration", {}) if own else {}
+    recorded = declared if is_versions or is_late else replace(declared, options=NO_OPTIONS)
+    configuration = with_options(configuration, recorded, kept, view.position)
     added: tuple[Column, ...] = _LATE if is_late else _CHANGES
     if is_versions:
-        added = version_plans.bounds(declared.options.sequence, given, table.target)
+        added = version_plans.bounds(declared, given, table.target)
     if is_late:
         if not declared.options.has_versions:
             needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}
