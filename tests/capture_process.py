@@ -35,11 +35,11 @@ class CaptureProcess:
         self.environment = environment
         self.process: preloaded.Popen | None = None
 
-    def start(self, *more: str, **environment: str) -> None:
+    def start(self, *more: str, stdout: int | None = None, **environment: str) -> None:
         command = [sys.executable, "-m", "lakemirror.cli", "capture", self.address, "--from", self.url]
         with self._log.open("ab") as log:
             self.process = preloaded.Popen(
-                [*command, "--insert-only", self.inserts_only, *more], stdout=log, stderr=log,
+                [*command, "--insert-only", self.inserts_only, *more], stdout=stdout or log, stderr=log,
                 env={**os.environ, **QUICK_JAVA, **self.environment, **environment},
             )  # fmt: skip
 

@@ -67,21 +67,33 @@ def test_sigterm_while_postgresql_waits_for_an_open_transaction(postgres_server:
         captured.close()
 
 
-def test_two_signals_while_mariadb_waits_for_a_lock(mariadb_server: MariaDb, tmp_path: Path) -> None:
-    """A load waits as long as another session has locked its table; the second signal ends the process at once."""
+def test_mariadb_has_locked_a_table_that_is_loaded(mariadb_server: MariaDb, tmp_path: Path) -> None:
+    """A second signal ends the process at once; it ends as after one signal where nobody reads its reports any more."""
     url = mariadb_server.database()
     execute_mariadb(url, "create table one (id int primary key)", "insert into one values (1)")
     captured = CaptureProcess(url, url.rpartition("/")[2], tmp_path / "shop", tmp_path / "log")
+
+    def waits() -> int:
+        """The number of the youngest session that waits; the server keeps those of processes that have ended."""
+        query = "select coalesce(max(id), 0) from information_schema.processlist where state like 'Waiting for %lock'"
+        return int(execute_mariadb(url, query)[0][0])
+
+    def start(reads: int) -> preloaded.Popen:
+        before = waits()
+        captured.start("--report=0.2", stdout=reads)
+        captured.wait(lambda: waits() > before)
+        assert captured.process is not None
+        return captured.process
+
     try:
         with connect(url) as other, other.cursor() as cursor:
             cursor.execute("lock tables one write")
-            captured.start()
-            waiting = "select 1 from information_schema.processlist where state like 'Waiting for table%'"
-            captured.wait(lambda: bool(execute_mariadb(url, waiting)))
-            assert captured.process is not None
-            captured.process.send_signal(signal.SIGINT)
+            start(subprocess.DEVNULL).send_signal(signal.SIGINT)
             captured.wait(lambda: "again to stop at once" in captured.said())
             assert captured.end(signal.SIGTERM) == 128 + signal.SIGTERM
+            process = start(subprocess.PIPE)
+            process.stdout.close()
+            assert process.wait(60) == 0
         captured.finish()
         assert captured.rows("one") == [(1,)]
     finally:

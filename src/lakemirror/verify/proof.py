@@ -53,7 +53,7 @@ from lakemirror.verify.vectors import shared
 Progress = Callable[[str, int, int], None]
 """Table, rows done, rows in all."""
 
-_KEYS_PROPERTY = "lakemirror.keyColumns"
+_KEYS_PROPERTY, _HISTORY_PROPERTY = "lakemirror.keyColumns", "lakemirror.history"
 _SOURCE = "the source"
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
 _ATTEMPTS = 3  # an engine that runs may move a file while it is read
@@ -269,11 +269,14 @@ class _TableProof:
         quarantined = _quarantined(folder)
         files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
         changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
-        keys = metadata.key_columns or self._keys()
+        keys = self._keys() or metadata.key_columns  # declared ones may have changed, and are refused then
+        properties = self._state.metadata.get("configuration") or {}
         if self._history is not None:
+            mode = properties.get(_HISTORY_PROPERTY, "none").partition(":")[0]
+            if mode != self._history.mode:
+                raise archived_files.NotComparable(f"its history is {mode}, and {self._history.mode} is declared")
             begin = 1 if self._history.mode == LATE else begin_of(self._state)  # it begins empty with each folder
             files = archived_files.since(files, begin, metadata, self._history.mode)
-        properties = self._state.metadata.get("configuration") or {}
         times = [] if metadata.partitioned else applied_times(self._state, [file.number for file in files])
         moments = [time or file.entry.modified // 1000 for file, time in zip_longest(files, times)]
         archive = Archive(

@@ -15,6 +15,9 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.lint import check
+from lakemirror.storage import LocalStorage
+from lakemirror.verify.proof import Options as Against
+from lakemirror.verify.proof import verify_database
 
 TRACK = "history-track-changed"
 DELETES = "deletes-mode-changed"
@@ -162,6 +165,7 @@ def test_versions_cannot_begin_without_the_sequence(tmp_path: Path) -> None:
     put_at(tmp_path, "t", 2, marked([4], id=[1], v=["A"], n=[2]))
     error = sync(tmp_path)
     assert error.code == "sequence-missing" and "Declare `sequence` first" in error.hint
+    assert error.file == "Files/LandingZone/t/_metadata.json" and error.file in error.message
     declare(tmp_path, "t", ["id"], lakemirror=ORDERED)
     assert sync(tmp_path) is None
     declare(tmp_path, "t", ["id"], lakemirror={**ORDERED, "history": "scd2"})
@@ -185,3 +189,22 @@ def test_a_check_finds_a_tracked_column_that_no_file_has(tmp_path: Path) -> None
     (found,) = [each for each in check(tmp_path, settle=0) if each.severity == "error"]
     error = sync(tmp_path)
     assert (found.code, found.message) == (error.code, error.message) and "names 'x'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "code"),
+    [
+        (["n"], {}, "key-columns-changed"),
+        (["n"], {"history": "scd2"}, "key-columns-changed"),
+        (["id"], {"history": [{"mode": "changes", "name": "t__history"}, {"mode": "scd2", "name": "t__changes"}]},
+         "table-name-ambiguous"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_no_damage(tmp_path: Path, keys: list[str], options: Any, code: str) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": ["changes", "scd2"]})
+    put_at(tmp_path, "t", 1, marked([4, 4], id=[1, 2], v=["a", "b"], n=[1, 1]))
+    assert sync(tmp_path) is None
+    declare(tmp_path, "t", keys, lakemirror=options)
+    assert sync(tmp_path).code == code
+    report = verify_database(LocalStorage(tmp_path), (), Against(against_files=True))
+    assert not [each for each in report.findings if each.severity == "error"], report.findings

@@ -72,6 +72,36 @@ def test_a_sequence_that_orders_nothing(tmp_path: Path, columns: dict[str, Any])
     assert_agreed(tmp_path, {})
 
 
+TRACKED = {"history": {"mode": "scd2", "track": ["v"]}}
+OPTIONS: list[tuple[list[dict[str, Any]], str]] = [
+    ([{"history": {"mode": "scd2", "track": ["price"]}}], "metadata-invalid"),
+    ([{"deletes": "soft"}, TRACKED], "deletes-mode-changed"),
+    ([{"history": "scd2"}, TRACKED], "history-track-changed"),
+    ([TRACKED, {**TRACKED, "sequence": "n"}], "history-track-changed"),
+    ([{"deletes": "soft", "sequence": "n", **TRACKED}] * 2, ""),
+]
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["Parquet", "text"])
+@pytest.mark.parametrize(("options", "code"), OPTIONS, ids=str)
+def test_options_that_a_table_cannot_follow(
+    tmp_path: Path, options: list[dict[str, Any]], code: str, text: bool
+) -> None:
+    kinds = [{"name": name, "dataType": kind} for name, kind in (("id", "Int64"), ("v", "String"), ("n", "Int64"))]
+    form = {"fileFormat": "CSV", "SchemaDefinition": {"columns": kinds}} if text else {}
+    for number, each in enumerate(options, 1):
+        declare(tmp_path, "orders", ["id"], lakemirror=each, **form)
+        if text:
+            path = tmp_path / LANDING_ZONE / f"orders/{number:020}.csv"
+            path.write_bytes(f"id,v,n\r\n1,a,{number}\r\n".encode())
+        else:
+            put(tmp_path, "orders", number, {"id": [1], "v": ["a"], "n": [number]})
+        (tmp_path / "mirroring.json").write_text(json.dumps({"lakemirror": {"settle": 0}}))
+        found = {each.code for each in check(tmp_path, settle=0) if each.severity == "error"}
+        assert found == ({code} if code and number == len(options) else set())
+        assert {error.code for error in MirroredDatabase(tmp_path).sync().failed.values()} == found
+
+
 def assert_agreed(database: Path, settings: dict[str, Any]) -> None:
     (database / "mirroring.json").write_text(json.dumps({"lakemirror": settings}))
     errors = [each for each in check(database) if each.severity == "error"]

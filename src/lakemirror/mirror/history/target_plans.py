@@ -256,7 +256,7 @@ def history_metadata(view: View, base: Base, batch: Batch, rules: TableRules) ->
     configuration = with_options(configuration, recorded, kept, view.position)
     added: tuple[Column, ...] = _LATE if is_late else _CHANGES
     if is_versions:
-        added = version_plans.bounds(declared.options.sequence, given, table.target)
+        added = version_plans.bounds(declared, given, table.target)
     if is_late:
         if not declared.options.has_versions:
             needed = {name.lower() for name in (*declared.key_columns, *declared.options.sequence)}

@@ -30,18 +30,18 @@ BEGAN_PROPERTY = "lakemirror.began"
 """When a history table began that began later than its mirrored table."""
 
 
-def bounds(sequence: Sequence[str], columns: Sequence[Column], table: str) -> tuple[Column, ...]:
+def bounds(declared: TableMetadata, columns: Sequence[Column], table: str) -> tuple[Column, ...]:
     """`__START_AT` and `__END_AT`: of the type of the sequence, a struct for several columns; without one timestamps.
 
     `columns`: those of the source. TableError `sequence-missing`.
     """
     kinds = {column.name: column.type for column in columns}
-    names = spelled(sequence, columns)
+    names = spelled(declared.options.sequence, columns)
     missing = next((name for name in names if name not in kinds), None)
     if missing is not None:
-        message = f"{table}: the mirrored table has no column {missing!r}, the sequence of its versions"
+        message = f"{table}: no applied file has column {missing!r}, the sequence of its versions ({declared.file})"
         hint = "Declare `sequence` first, and `history` once a change file with that column is applied."
-        raise TableError("sequence-missing", message, table=table, column=missing, hint=hint)
+        raise TableError("sequence-missing", message, table=table, file=declared.file, column=missing, hint=hint)
     if len(names) < 2:
         kind = kinds[names[0]] if names else "timestamp"
     else:

@@ -374,7 +374,7 @@ def _publisher(table: LandingTable, at: FilePosition) -> Publish:
 
 
 def _run_until(stream: Stream, ended: Callable[[], bool]) -> None:
-    """Runs the stream in a thread, so that this one gets signals. Raises what the stream raises."""
+    """Runs the stream in a thread, and ends it as soon as `ended` says so. Raises what the stream raises."""
     failures: list[BaseException] = []
 
     def run() -> None:
