@@ -21,7 +21,7 @@ from lakemirror.engines.row_work import Action, RowResult, RowWork
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import write_held
 from lakemirror.engines.units import Shared
-from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, version_buckets
+from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, in_memory, version_buckets
 from lakemirror.engines.versions import Look, completed_changes
 from lakemirror.engines.write_versions import look_by, look_here
 from lakemirror.keys.key_values import whole_numbers
@@ -41,6 +41,7 @@ def write_completed(
         return RowResult(adds=tuple(engine.write_units(step, write_completed_bucket, shared, buckets, written)))
 
 
+@in_memory
 def write_completed_bucket(shared: Shared, unit: VersionBucket) -> Iterator[list[Action]]:
     """Writes the rows to remember of one bucket of keys. A kernel of all engines."""
     parts: list[Changed] = []

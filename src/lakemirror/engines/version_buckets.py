@@ -5,14 +5,17 @@ others, units of this process          change files, read once ─▶ one file f
 others, units of other processes       each unit reads all change files and keeps the changes of its keys
 
 A first load has rising keys as a rule, and so have the data files that are made of it: looking keys up there is cheap.
+How many buckets there are is by the footers; one whose changes take much more memory is done in several (`in_memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +36,16 @@ from lakemirror.storage.own_files import SPILLED, work_folder
 
 _COPIES = 8  # of the changes of a bucket: decoded, the versions that they touch, what is written, and what sorts them
 _PARTS = 4  # of a bucket, at least: they are shared out to buckets of similar size
+_MORE = 2.0  # times its share: so many bytes the changes of a bucket may take before it is done in several
 _OWN = [FILE, ROW, MARKER, NAMES]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, eq=False)
 class VersionBucket:
     """The changes of one bucket of keys, of all `buckets` that share the change files of `work`. `spill`: has them, if
     they were read; `index`: of keys. Both are of this process, and None for units of other ones. `room`: bytes that it
-    may add to the key cache."""
+    may add to the key cache. `most`: bytes that its changes may take."""
 
     bucket: int
     buckets: int
@@ -48,10 +53,44 @@ class VersionBucket:
     spill: Spill | None = None
     index: KeyIndex | None = None
     room: int = 0
+    most: int = sys.maxsize
 
     @property
     def nbytes(self) -> int:
         return sum(unit.bytes for unit in self.work.changes) // self.buckets
+
+    def split(self, size: int) -> list[VersionBucket]:
+        """Buckets of fewer keys, whose changes take `size` bytes together."""
+        count = min(MOST_BUCKETS, -(-size // max(1, self.most)))
+        numbers = range(self.bucket, self.buckets * count, self.buckets)
+        return [replace(self, bucket=each, buckets=self.buckets * count, most=sys.maxsize) for each in numbers]
+
+
+class _TooMuch(Exception):
+    """The changes of a bucket take more memory than they may. `size`: in bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def in_memory(
+    kernel: Callable[[Shared, VersionBucket], Iterator[_Result]],
+) -> Callable[[Shared, VersionBucket], Iterator[_Result]]:
+    """A kernel that reads all changes of a bucket before its first result: a bucket with too many is done in several,
+    one after the other, which read again. The changes of one key stay together."""
+
+    @wraps(kernel)
+    def within(shared: Shared, unit: VersionBucket) -> Iterator[_Result]:
+        try:
+            yield from kernel(shared, unit)
+            return
+        except _TooMuch as found:
+            size = found.size
+        for each in unit.split(size):
+            yield from kernel(shared, each)
+
+    return within
 
 
 @contextmanager
@@ -64,12 +103,14 @@ def version_buckets(
     count = max(engine.parallelism, -(-size * _COPIES * engine.parallelism // engine.memory))
     scratch = engine.spill_folder(work.target)
     parts = _parts(engine, work, reading, target, count)
+    index = None if scratch is None else engine.index
+    most = int(engine.memory * _MORE) // (_COPIES * engine.parallelism)
+    bucket = VersionBucket(0, 1, work, None, index, engine.memory // 8, most)
     if parts is not None:
-        index = None if scratch is None else engine.index
-        yield [VersionBucket(0, 1, replace(work, changes=its), None, index, engine.memory // 8) for its in parts]
+        yield [replace(bucket, work=replace(work, changes=its)) for its in parts]
         return
     if scratch is None:
-        yield [VersionBucket(number, count, work) for number in range(count)]
+        yield [replace(bucket, bucket=number, buckets=count, room=0) for number in range(count)]
         return
     count = min(count, MOST_BUCKETS)
     with (
@@ -81,7 +122,7 @@ def version_buckets(
                 spill.add(_spilled(changes, number))
                 del changes  # before the next rows are decoded
         spill.close()
-        yield [VersionBucket(bucket, count, work, spill, engine.index, engine.memory // 8) for bucket in range(count)]
+        yield [replace(bucket, bucket=number, buckets=count, spill=spill) for number in range(count)]
 
 
 def _parts(
@@ -130,22 +171,28 @@ def rising_keys(shared: Shared, unit: ChangeFiles) -> Iterator[tuple[int, int] |
 def changes_of_bucket(
     reading: Shared, unit: VersionBucket, target: Target
 ) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
-    """The changes of a bucket in order, in parts: the file of each part, its changes, and the rows in the file."""
-    if unit.spill is not None:
-        yield from _read_again(unit, unit.spill)
-        return
+    """The changes of a bucket in order, in parts: the file of each part, its changes, and the rows in the file. For
+    kernels that are `in_memory`."""
+    parts, size = _read(reading, unit, target) if unit.spill is None else _read_again(unit, unit.spill, target), 0
+    for part in parts:
+        size += part[1].rows.nbytes
+        if size > unit.most:
+            raise _TooMuch(size + sum(changes.rows.nbytes for _, changes, _ in parts))
+        yield part
+
+
+def _read(reading: Shared, unit: VersionBucket, target: Target) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
     for file in unit.work.changes:
         for changes in read_changes(file, reading, waits=True):
             table = pa.Table.from_batches([changes.rows])
-            if unit.buckets == 1:
-                yield file, Changed(table, changes.marker, names_of(changes)), changes.first_row + np.arange(len(table))
-                continue
-            chosen = np.flatnonzero(key_bucket(key_values(table, target), unit.buckets) == unit.bucket)
-            if len(chosen):
-                names = names_of(changes).take(whole_numbers(chosen))
-                its = Changed(table.take(whole_numbers(chosen)), changes.marker[chosen], names)
-                yield file, its, changes.first_row + chosen
-            del changes, table  # before the next rows are decoded
+            its = Changed(table, changes.marker, names_of(changes))
+            rows = changes.first_row + np.arange(len(table))
+            if unit.buckets > 1:
+                chosen = np.flatnonzero(key_bucket(key_values(table, target), unit.buckets) == unit.bucket)
+                its, rows = its.chosen(chosen), rows[chosen]
+            if len(rows) or unit.buckets == 1:
+                yield file, its, rows
+            del changes, table, its  # before the next rows are decoded
 
 
 def _spilled(changes: Changes, number: int) -> pa.Table:
@@ -161,14 +208,13 @@ def _spilled(changes: Changes, number: int) -> pa.Table:
     return table
 
 
-def _read_again(unit: VersionBucket, spill: Spill) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
-    table = spill.read(unit.bucket)
-    if table is None:
-        return
-    table = table.combine_chunks()
-    files, rows, markers = (np.asarray(table[name].combine_chunks()) for name in (FILE, ROW, MARKER))
-    names, table = table[NAMES].combine_chunks(), table.drop_columns(_OWN)
-    cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
-    for begin, end in pairwise(cuts):
-        its = Changed(table.slice(begin, end - begin), markers[begin:end], names.slice(begin, end - begin))
-        yield unit.work.changes[files[begin]], its, rows[begin:end]
+def _read_again(unit: VersionBucket, spill: Spill, target: Target) -> Iterator[tuple[ChangeUnit, Changed, np.ndarray]]:
+    for table in spill.parts(unit.bucket % spill.buckets):
+        if unit.buckets > spill.buckets:
+            keys = table.select(list(target.key_columns))
+            table = table.filter(pa.array(key_bucket(keys, unit.buckets) == unit.bucket))
+        if not table.num_rows:
+            continue
+        file, rows, markers = (np.asarray(table[name].combine_chunks()) for name in (FILE, ROW, MARKER))
+        its = Changed(table.drop_columns(_OWN), markers, table[NAMES].combine_chunks())
+        yield unit.work.changes[file[0]], its, rows

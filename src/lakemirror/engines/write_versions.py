@@ -39,7 +39,7 @@ from lakemirror.engines.row_work import (
 from lakemirror.engines.unit_carrier import UnitCarrier
 from lakemirror.engines.unit_kernels import typed
 from lakemirror.engines.units import ChangeFiles, DataFiles, Shared, TouchedFile, change_units, data_units
-from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, version_buckets
+from lakemirror.engines.version_buckets import VersionBucket, changes_of_bucket, in_memory, version_buckets
 from lakemirror.engines.versions import ChangedVersions, Look, changed_versions
 from lakemirror.keys.find_keys import find_keys, search_files
 from lakemirror.keys.key_values import whole_numbers
@@ -83,6 +83,7 @@ def write_versions(
     return _result(engine, work, shared, done, written)
 
 
+@in_memory
 def write_bucket(shared: Shared, unit: VersionBucket) -> Iterator[Written]:
     """Writes the versions of one bucket of keys."""
     work = unit.work

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -57,12 +57,17 @@ class Spill:
 
     def read(self, bucket: int) -> pa.Table | None:
         """The rows of a bucket in the order of arrival; None if it is empty. After it nothing can be added."""
+        parts = list(self.parts(bucket))
+        return pa.concat_tables(parts) if parts else None
+
+    def parts(self, bucket: int) -> Iterator[pa.Table]:
+        """The rows of a bucket, those of each `add` by themselves."""
         self.close()
         path = self.folder / f"{bucket}.arrows"
-        if self._schema is None or not path.exists():
-            return None
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
-            return stream.read_all()
+        if self._schema is not None and path.exists():
+            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield pa.Table.from_batches([batch])
 
     def close(self) -> None:
         """Closes the buckets' files; nothing can be added after it. Only one spill at a time may have files open."""

@@ -16,6 +16,7 @@ from tests.rounds import rounds
 
 from lakemirror.engines import version_buckets
 from lakemirror.engines.local_engine import LocalEngine
+from lakemirror.engines.version_buckets import VersionBucket
 
 KEYS: dict[pa.DataType, Any] = {
     pa.int64(): lambda place: (place - 6) << 59,
@@ -58,16 +59,25 @@ def story(rng: random.Random) -> Story:
 
 
 def test_rising_keys_and_nearly_rising_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    ways = Counter[bool]()
-    parts_of = version_buckets._parts
+    """In every other story, the changes of a bucket take more memory than their share."""
+    ways, splits = Counter[bool](), Counter[str]()
+    parts_of, split = version_buckets._parts, VersionBucket.split
 
     def noted(*given: Any) -> Any:
         parts = parts_of(*given)
         ways[parts is not None] += 1
         return parts
 
+    def noted_split(bucket: VersionBucket, size: int) -> list[VersionBucket]:
+        splits["parts" if bucket.spill is None else "spill"] += 1
+        assert size > bucket.most
+        return split(bucket, size)
+
     monkeypatch.setattr(version_buckets, "_parts", noted)
+    monkeypatch.setattr(VersionBucket, "split", noted_split)
     monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
     for seed in range(rounds(8, 300)):
+        monkeypatch.setattr(version_buckets, "_MORE", 2e-6 if seed % 2 else 2)
         play(story(random.Random(seed)))
     assert ways[True] > 4 and ways[False] > 4
+    assert splits["parts"] > 4 and splits["spill"] > 4
