@@ -40,7 +40,7 @@ from lakemirror.verify.expected_rows import (
     version_rows,
     with_left_out,
 )
-from lakemirror.verify.option_phases import FILE_BITS, Phase, phases_of
+from lakemirror.verify.option_phases import FILE_BITS, Phase, fewest_late_days, phases_of
 from lakemirror.verify.row_hashes import row_hashes
 from lakemirror.verify.row_store import RowStore, buckets_for
 
@@ -232,7 +232,7 @@ def _expected_side(
         if any(column.name == name for column in archive.columns):
             note(f"column {name!r} is not compared with {NAME}: they do not keep the time of every change")
     compared = _chosen(archive, [*left_out, *timeless])
-    memory = Memory(np.array(archive.applied, np.int64), archive.metadata.options.late_days * _DAY - _APPLY)
+    memory = Memory(np.array(archive.applied, np.int64), fewest_late_days(archive.properties) * _DAY - _APPLY)
 
     def read(threads: int = 1) -> Iterator[pa.RecordBatch]:
         with _KeyBuckets(archive, phases[-1].meaning.keys, partial, left_out) as buckets:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT
-from lakemirror.landing_zone.table_options import HARD, IGNORE, SCD2, SOFT
+from lakemirror.landing_zone.table_options import HARD, IGNORE, LATE_DAYS, SCD2, SOFT
 from lakemirror.verify.archived_files import AppliedFile, NotComparable
 
 _OPTIONS, _EARLIER, _TRACK = "lakemirror.options", "lakemirror.earlierOptions", "lakemirror.track"
@@ -97,6 +97,14 @@ def phases_of(
     if len(phases) > 1 and not in_order:
         raise NotComparable("its options were changed, and the archive does not show in which order the files came")
     return _with_remembered(phases)
+
+
+def fewest_late_days(configuration: Mapping[str, str]) -> int:
+    """For how many days at least what late changes need was always remembered."""
+    earlier = [each["options"] or {} for each in json.loads(configuration.get(_EARLIER, "[]"))]
+    kept = [*earlier, json.loads(configuration.get(_OPTIONS, "{}"))]
+    days = (int(each.get("late_days", LATE_DAYS)) for each in kept if each.get("sequence"))
+    return min(days, default=LATE_DAYS)
 
 
 def _with_remembered(phases: Sequence[Phase]) -> tuple[Phase, ...]:

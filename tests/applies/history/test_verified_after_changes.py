@@ -144,11 +144,12 @@ def test_versions_that_ended_because_the_option_was_off_are_applied_once(tmp_pat
 
 
 @pytest.mark.parametrize("options", [BY_N, {**SOFT, **BY_N}, {**BY_N, **VERSIONS}])
-@pytest.mark.parametrize("days", [6, 8])
+@pytest.mark.parametrize(("kept", "days"), [(7, 6), (7, 8), (2, 3)])
 def test_rows_that_depend_on_a_delete_that_may_be_forgotten_are_not_compared(
-    tmp_path: Path, options: dict[str, Any], days: int
+    tmp_path: Path, options: dict[str, Any], kept: int, days: int
 ) -> None:
-    declare(tmp_path, "t", ["id"], lakemirror=options)
+    """Whatever `late_days` is since."""
+    declare(tmp_path, "t", ["id"], lakemirror={**options, "late_days": kept})
     put_at(tmp_path, "t", 1, {"__rowMarker__": [4, 4, 2], "id": [1, 2, 1], "n": [1, 1, 5]})
     assert sync(tmp_path) is None
     first = tmp_path / f"Tables/t/_delta_log/{0:020}.json"
@@ -157,12 +158,13 @@ def test_rows_that_depend_on_a_delete_that_may_be_forgotten_are_not_compared(
     told["commitInfo"]["timestamp"] -= days * 86_400_000
     first.write_text("\n".join([json.dumps(told), *others, ""]))
     forgotten = forget_old(str(tmp_path / "Tables/t__late"), now=time.time() + days * 86_400)
-    assert bool(forgotten) == (days > 7)
+    assert bool(forgotten) == (days > kept)
+    declare(tmp_path, "t", ["id"], lakemirror=options)
     put_at(tmp_path, "t", 2, {"__rowMarker__": [4], "id": [1], "n": [3]})
     assert sync(tmp_path) is None
     report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
     found = [each for each in report.findings if each.table == "t" and each.code != "verify-not-compared"]
-    assert [each.code for each in found] == ["verify-impossible"] * (days > 7)
+    assert [each.code for each in found] == ["verify-impossible"] * (days > kept)
     assert all("late_days" in each.message for each in found)
 
 
