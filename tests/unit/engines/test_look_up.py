@@ -22,6 +22,7 @@ from tests.rounds import rounds
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
+from lakemirror.keys import find_keys
 from lakemirror.keys import look_up as kept_keys
 from lakemirror.keys import look_up as key_lookup
 from lakemirror.keys.look_up import Cache, find, may_hold, read_footer, row_groups
@@ -264,3 +265,24 @@ def test_numbers_that_do_not_rise_are_found_also_at_the_ends_of_their_type(tmp_p
 def test_numbers_rise_once_each_also_at_the_ends_of_their_type(type_: pa.DataType, lowest: int) -> None:
     column = WantedColumn(pa.chunked_array([pa.array([lowest + each for each in (3, 100, 0, 3, 1)] * 20, type_)]))
     assert column.numbers.tolist() == [lowest + each for each in (0, 1, 3, 100)]
+
+
+def test_footers_that_are_not_known_are_opened_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, begun = pa.table({"id": [10]}), list[str]()
+    monkeypatch.setattr(find_keys, "_FEW", 0)
+    files = []
+    for number in range(2):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": [0, 10]}), path)
+        files.append((number, {"path": path.name, "size": path.stat().st_size}))
+
+    def each(act: Any, items: Any) -> Any:
+        begun.append(act.__name__)
+        return map(act, items)
+
+    for expected in (["groups_of", "rows_in"], ["rows_in"]):
+        begun.clear()
+        target = target_of(str(tmp_path), keys)
+        found = find_keys.search_files(files, target, WantedKeys(keys), 1 << 20, each)
+        assert [(number, rows.tolist()) for number, rows in found] == [(0, [1]), (1, [1])]
+        assert begun[: len(expected)] == expected
