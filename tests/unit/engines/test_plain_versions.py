@@ -124,7 +124,9 @@ def test_versions_are_those_of_the_fold(sequence: tuple[str, ...], deletes: str,
             remembered = earlier.chosen(np.flatnonzero([rng.random() < 0.5 for _ in earlier.markers]))._replace(
                 names=None
             )
+        times = None if changes.times is None else changes.times.copy()
         found = versions_after(target, versioning, known, changes, remembered)
+        assert times is None or (times == changes.times).all(), "other tables read them, too"
         expected = fold_versions(target, versioning, known, changes, remembered)
         assert content(found) == content(expected), f"seed {seed}"
         keys = plain_keys(target, versioning, known, changes, remembered)

@@ -10,6 +10,7 @@ import os
 import random
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.mirror import target_of
+from tests.unit.engines.change_units import target
 
 from lakemirror.engines.kernels.data_rows import rows_of as data_rows_of
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Target, TargetColumn
+from lakemirror.engines.units import TouchedFile
+from lakemirror.engines.write_versions import units_of_rows
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys import index_folder, key_index, look_up, row_copies, write_row_file
 from lakemirror.keys.find_keys import find_keys
 from lakemirror.keys.key_file import Replaced
 from lakemirror.keys.key_format import Damaged
 from lakemirror.keys.key_index import KeyIndex
-from lakemirror.keys.row_copies import copied_rows
+from lakemirror.keys.row_copies import ROWS_AT_ONCE, copied_rows
 from lakemirror.keys.row_file import HEADER, SUM, RowFile, can_hold
 from lakemirror.landing_zone.reserved_columns import DELETED
 
@@ -534,3 +538,10 @@ def test_a_store_that_does_not_answer_is_asked_again(
         index.rows.open([add], target)
         index.wait()
     assert read(add, target) == (True, rows.take(pa.array([3, 50, 99])))
+
+
+@pytest.mark.parametrize(("rows", "units"), [(ROWS_AT_ONCE // 2, 1), (ROWS_AT_ONCE, 2)])
+def test_few_rows_that_have_copies_are_read_by_one_unit(rows: int, units: int) -> None:
+    engine = SimpleNamespace(index=SimpleNamespace(rows=SimpleNamespace(are_read=lambda *_: True)))
+    files = [TouchedFile(number, {"size": 64 << 20}, np.arange(rows)) for number in range(2)]
+    assert len(units_of_rows(engine, target(id="bigint"), files, 2)) == units  # type: ignore[arg-type]

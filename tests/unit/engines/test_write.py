@@ -20,6 +20,7 @@ from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import data_file, logged_path, partition_value
 from lakemirror.delta.log import Protocol
 from lakemirror.engines.kernels import write
+from lakemirror.engines.kernels.dictionaries import is_repeated
 from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import ConstraintViolated, FileSizes, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -267,3 +268,11 @@ def test_partition_values_and_paths() -> None:
     assert logged_path("a=%2F ü/b") == "a=%252F%20%C3%BC/b"
     assert data_file("/t", "a=%252F%20%C3%BC/b") == Path("/t/a=%2F ü/b")
     assert data_file("/t", "file:///o%20x/f") == Path("/o x/f")
+
+
+@pytest.mark.parametrize(("repeated", "pays"), [(306, False), (308, True)])
+def test_a_dictionary_needs_six_rows_that_share_a_value(repeated: int, pays: bool) -> None:
+    """By the sample: 4 runs of 512 rows. 2048 * 2048 * 6 / (2 * 40960) = 307.2 values are found again."""
+    numbers = np.arange(40_960)
+    numbers[10_240 : 10_240 + repeated] = numbers[:repeated]
+    assert is_repeated([pa.array(numbers)]) == pays
