@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.change_tables import put_at
+from tests.change_tables import held, put_at
 from tests.landing import declare
 
 from lakemirror import MirroredDatabase
@@ -187,5 +187,11 @@ def test_rows_without_a_marker_mean_what_they_meant(
     if not flags[-1] and not options:
         assert DeltaTable(tmp_path / "Tables/t").to_pyarrow_table().num_rows == 3
     table = "t__changes" if "history" in options else "t"
+    if "history" in options:
+        kept = held(tmp_path, table)
+        for built in flags:
+            declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=built, lakemirror=options)
+            MirroredDatabase(tmp_path, durability="process").build_history("t")
+            assert held(tmp_path, table) == kept and not wrong()
     DeltaTable(tmp_path / "Tables" / table).update(updates={"v": "v + 10"})
     assert {code for name, code in wrong() if name == table} & {"verify-row-missing", "verify-row-differs"}

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +35,13 @@ from lakemirror.errors import Bad, LakemirrorError, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import widens
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
-from lakemirror.landing_zone.table_options import LATE, SCD2
+from lakemirror.landing_zone.table_options import CHANGES, LATE, SCD2
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan_table
 from lakemirror.mirror.apply import commit, make_table_folder, run, state_actions, transactions
 from lakemirror.mirror.history.applied_files import HistoryFiles, incomplete
 from lakemirror.mirror.history.history_tables import AWAY, HistoryTable
 from lakemirror.mirror.history.open_versions import are_of_the_rows
-from lakemirror.mirror.history.row_options import EARLIER_PROPERTY
+from lakemirror.mirror.history.row_options import EARLIER_PROPERTY, upserts_as_earlier, upserts_recorded
 from lakemirror.mirror.history.target_plans import completing, history_metadata, plan_history, remembered, view_of
 from lakemirror.mirror.history.version_plans import (
     BEGAN_PROPERTY,
@@ -151,7 +152,8 @@ class _Build:
     def run(self) -> None:
         with self.files.chosen(self.table.options) as parts:
             for files in parts(self._position, self.rules.limits):
-                self._apply(files)
+                for _, alike in groupby(files, self._upserts):
+                    self._apply(list(alike))
         if self.late is not None:
             self._check_rows()
         self._publish()
@@ -167,13 +169,25 @@ class _Build:
         return log.position.number if log is not None and log.position is not None else 0
 
     @cached_property
-    def _current(self) -> tuple[Column, ...]:
-        """The columns of the mirrored table."""
+    def _mirrored(self) -> Snapshot:
         assert self.view.table is not None
         snapshot = read_snapshot(self.files.mirrored, self.view.table.version)
         assert snapshot is not None
-        columns = from_delta(snapshot.metadata.value["schemaString"])
+        return snapshot
+
+    @cached_property
+    def _current(self) -> tuple[Column, ...]:
+        """The columns of the mirrored table."""
+        columns = from_delta(self._mirrored.metadata.value["schemaString"])
         return tuple(column for column in columns if column.name not in ADDED_COLUMNS)
+
+    @cached_property
+    def _flags(self) -> list[tuple[int, bool]]:
+        """Up to which file a row without a marker was an upsert, or an insert."""
+        return upserts_recorded(self._mirrored.metadata.configuration, self.view.position)
+
+    def _upserts(self, file: ChangeFile) -> bool:
+        return next(upserts for last, upserts in self._flags if file.number <= last)
 
     def _apply(self, files: Sequence[ChangeFile], versions: RowWork | None = None) -> None:
         """Applies these files to the table in the work folder, by as many commits as they need. `versions`: as of
@@ -188,8 +202,10 @@ class _Build:
             snapshot = read_snapshot(self._path) if log is not None else None
             base = Base(self._path, str(self.scratch), snapshot, history=table, follows=self._current)
             tries = tried, self._remembered(snapshot)
+            metadata = replace(self.view.files.metadata, upsert_by_default=self._upserts(files[0]))
+            view = replace(self.view, files=replace(self.view.files, metadata=metadata))
             try:
-                planned = plan_history(view_of(self.view, table), files, base, rules, self.storage.uri, tries)
+                planned = plan_history(view_of(view, table), files, base, rules, self.storage.uri, tries)
                 if versions is not None:
                     planned = completing(planned, versions)
                 if self.late is not None:
@@ -285,6 +301,8 @@ class _Build:
         batch = Batch((), columns, append_only=True)
         after = history_metadata(view_of(self.view, self.table), base, batch, self.rules)
         made = {name: each for name, each in after["configuration"].items() if name != EARLIER_PROPERTY}
+        if self.table.options.mode == CHANGES:
+            made |= upserts_as_earlier(self._flags, self.view.files.metadata.upsert_by_default)
         return {**after, "configuration": made}
 
     def _manifest(self, built: Manifest) -> Manifest:

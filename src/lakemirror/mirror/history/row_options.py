@@ -148,6 +148,21 @@ def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def upserts_recorded(configuration: Mapping[str, str], position: int) -> list[tuple[int, bool]]:
+    """Up to the file with which number a row without a marker was an upsert (True), or an insert; in order."""
+    earlier = json.loads(configuration.get(EARLIER_PROPERTY, "[]"))
+    found = [(int(each["last"]), bool((each["options"] or {}).get(UPSERT_BY_DEFAULT))) for each in earlier]
+    return [*found, (position, bool(options_kept(configuration).get(UPSERT_BY_DEFAULT)))]
+
+
+def upserts_as_earlier(recorded: Sequence[tuple[int, bool]], now: bool) -> dict[str, str]:
+    """The record of earlier options that says the same; empty where a row without a marker always was what it is."""
+    if all(upserts == now for _, upserts in recorded):
+        return {}
+    options = [{"last": last, "options": {UPSERT_BY_DEFAULT: True} if its else {}} for last, its in recorded]
+    return {EARLIER_PROPERTY: json.dumps(options)}
+
+
 def another_sequence(before: Mapping[str, str], options: TableOptions, file: str) -> tuple[Warned, ...]:
     """A warning where the rows so far were ordered by another sequence. `before`: the table's properties; `file`: a
     change file of this apply."""
