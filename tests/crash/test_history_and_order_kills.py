@@ -21,8 +21,10 @@ from tests.random_histories import LONG_AGO, Story, compare, declared, publish
 
 CHILD = """
 import os, signal, sys
+from itertools import count
 from lakemirror import MirroredDatabase
-from lakemirror.engines import early_rows
+from lakemirror.engines import early_rows, version_buckets, write_versions
+from lakemirror.engines.local_engine import LocalEngine
 
 def then_killed(name, act):
     def acts(*given):
@@ -34,6 +36,11 @@ early_rows.FEWEST_ROWS = 1
 if hasattr(early_rows.EarlyRows, sys.argv[2]):
     act = getattr(early_rows.EarlyRows, sys.argv[2])
     setattr(early_rows.EarlyRows, sys.argv[2], then_killed(sys.argv[2], act))
+if sys.argv[2] == "split":
+    LocalEngine.read_small = lambda *_: None
+    version_buckets._MORE = 2e-6
+    changed, calls = write_versions.changed_versions, count(1)
+    write_versions.changed_versions = lambda *its: (then_killed("", None)() if next(calls) == 3 else changed(*its))
 result = MirroredDatabase(sys.argv[1], engine="local", batch_files=2).sync()
 for error in result.failed.values():
     raise error
@@ -92,16 +99,16 @@ def unnamed(database: Path) -> list[str]:
 
 
 PLACES = [
-    "_write_first", "history.after-commit:2", "close", "apply.before-commit:4", "history.after-commit:1",
+    "_write_first", "history.after-commit:2", "split", "close", "apply.before-commit:4", "history.after-commit:1",
     "history.after-commit:3", "archive.before-move:1",
     *(f"{name}:{time}" for name in ("commit.before-checksum", "apply.after-commit") for time in (1, 2, 3, 4)),
     *(f"apply.before-commit:{time}" for time in (1, 2, 3)),
 ]  # fmt: skip
-"""Of the early rows, and between every two of the four commits of a batch."""
+"""Of the early rows, between every two of the four commits of a batch, and of a bucket that is done in several."""
 
 
 @pytest.mark.parametrize(
-    "place", [pytest.param(each, marks=pytest.mark.full) if at > 3 else each for at, each in enumerate(PLACES)]
+    "place", [pytest.param(each, marks=pytest.mark.full) if at > 4 else each for at, each in enumerate(PLACES)]
 )
 def test_killed(tmp_path: Path, place: str) -> None:
     its, begun = story(), datetime.now(timezone.utc)
@@ -115,6 +122,7 @@ def test_killed(tmp_path: Path, place: str) -> None:
             check_archived(tmp_path)
             is_early = place in ("_write_first", "close", "apply.before-commit:4")
             assert not is_early or any(each.startswith("t/part") for each in unnamed(tmp_path))
+            assert place != "split" or any(each.startswith("t__history/part") for each in unnamed(tmp_path))
     assert sync(tmp_path) == 0
     compare(tmp_path, its, begun)
     assert not unnamed(tmp_path)

@@ -6,15 +6,19 @@ import random
 from collections import Counter
 from datetime import date, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.change_tables import expected_versions, held_versions, put_at
 from tests.history_model import DELETE, UPDATE, UPSERT, Change, ChangeFile
+from tests.landing import declare
 from tests.random_histories import LONG_AGO, Story, play
 from tests.rounds import rounds
 
-from lakemirror.engines import version_buckets
+from lakemirror import MirroredDatabase
+from lakemirror.engines import version_buckets, write_versions
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.version_buckets import VersionBucket
 
@@ -81,3 +85,27 @@ def test_rising_keys_and_nearly_rising_ones(monkeypatch: pytest.MonkeyPatch) -> 
         play(story(random.Random(seed)))
     assert ways[True] > 4 and ways[False] > 4
     assert splits["parts"] > 4 and splits["spill"] > 4
+
+
+def test_a_bucket_in_several_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones have written their versions."""
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    ids = list(range(64))
+    put_at(tmp_path, "t", 1, {"id": ids, "v": ids})
+    changed, left = write_versions.changed_versions, list[int]()
+
+    def fails(*given: Any) -> Any:
+        left.append(len(list((tmp_path / "Tables/t__history").glob("*.parquet"))))
+        if left[-1]:
+            raise OSError("broken")
+        return changed(*given)
+
+    monkeypatch.setattr(LocalEngine, "read_small", lambda *_: None)
+    monkeypatch.setattr(version_buckets, "_MORE", 1e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(write_versions, "changed_versions", fails)
+        assert MirroredDatabase(tmp_path, engine="local").sync().failed
+    assert max(left) > 0
+    assert not list((tmp_path / "Tables").glob("*/*.parquet"))
+    assert not MirroredDatabase(tmp_path, engine="local").sync().failed
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], {"history": "scd2"})
