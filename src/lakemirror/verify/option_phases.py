@@ -12,9 +12,10 @@ from typing import Any
 
 from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT
 from lakemirror.landing_zone.table_options import HARD, IGNORE, LATE_DAYS, SCD2, SOFT
+from lakemirror.mirror.history.row_options import OPTIONS_PROPERTY, earlier_kept
 from lakemirror.verify.archived_files import AppliedFile, NotComparable
 
-_OPTIONS, _EARLIER, _TRACK = "lakemirror.options", "lakemirror.earlierOptions", "lakemirror.track"
+_TRACK = "lakemirror.track"
 FILE_BITS = 40
 """So many bits of a place number the rows of a file."""
 
@@ -84,12 +85,12 @@ def phases_of(
         return Meaning(of_keys, options.get("deletes", HARD), tuple(names[0]), versions, tuple(names[1]), upserts)
 
     found: list[Phase] = []
-    for each in json.loads(configuration.get(_EARLIER, "[]")):
+    for each in earlier_kept(configuration):
         if each["options"] is None:
             raise NotComparable("options were changed so often that those of the first files are not known any more")
         end = sum(file.number <= each["last"] for file in files) << FILE_BITS
         found.append(Phase(meaning(each["options"]), end, each.get("purged", False)))
-    found.append(Phase(meaning(json.loads(configuration.get(_OPTIONS, "{}")))))
+    found.append(Phase(meaning(json.loads(configuration.get(OPTIONS_PROPERTY, "{}")))))
     phases = [
         phase for phase, after in zip(found, [*found[1:], None], strict=True)
         if after is None or phase.purged or phase.meaning != after.meaning
@@ -101,8 +102,8 @@ def phases_of(
 
 def fewest_late_days(configuration: Mapping[str, str]) -> int:
     """For how many days at least what late changes need was always remembered."""
-    earlier = [each["options"] or {} for each in json.loads(configuration.get(_EARLIER, "[]"))]
-    kept = [*earlier, json.loads(configuration.get(_OPTIONS, "{}"))]
+    earlier = [each["options"] or {} for each in earlier_kept(configuration)]
+    kept = [*earlier, json.loads(configuration.get(OPTIONS_PROPERTY, "{}"))]
     days = (int(each.get("late_days", LATE_DAYS)) for each in kept if each.get("sequence"))
     return min(days, default=LATE_DAYS)
 

@@ -5,6 +5,7 @@ columns of the table ─▶ given: without ours ─▶ the batch ─▶ complete
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
-from lakemirror.errors import TableError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT, TableMetadata
 from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
@@ -128,7 +129,7 @@ def with_options(
 
 def with_earlier(before: Mapping[str, str], position: int, *, purged: bool = False) -> dict[str, str]:
     """The record of earlier options once other ones follow, or `purged`: deleted rows are removed, after a file."""
-    earlier = json.loads(before.get(EARLIER_PROPERTY, "[]"))
+    earlier = earlier_kept(before)
     if position > (earlier[-1]["last"] if earlier else 0):
         earlier.append({"last": position, "options": options_kept(before)})
     if purged and earlier:
@@ -148,10 +149,21 @@ def options_kept(configuration: Mapping[str, str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def earlier_kept(configuration: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The record of earlier options (EARLIER_PROPERTY). `table-unreadable` where it is not as lakemirror writes it."""
+    with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
+        found: list[dict[str, Any]] = json.loads(configuration.get(EARLIER_PROPERTY, "[]"))
+        if all(type(each["last"]) is int and isinstance(each["options"], dict | None) for each in found):
+            return found
+    hint = "Unset it: then all earlier files count as applied by the options of now."
+    raise LakemirrorError("table-unreadable", f"the table property {EARLIER_PROPERTY} makes no sense", hint=hint)
+
+
 def upserts_recorded(configuration: Mapping[str, str], position: int) -> list[tuple[int, bool]]:
     """Up to the file with which number a row without a marker was an upsert (True), or an insert; in order."""
-    earlier = json.loads(configuration.get(EARLIER_PROPERTY, "[]"))
-    found = [(int(each["last"]), bool((each["options"] or {}).get(UPSERT_BY_DEFAULT))) for each in earlier]
+    found = [
+        (each["last"], bool((each["options"] or {}).get(UPSERT_BY_DEFAULT))) for each in earlier_kept(configuration)
+    ]
     return [*found, (position, bool(options_kept(configuration).get(UPSERT_BY_DEFAULT)))]
 
 
@@ -180,12 +192,12 @@ def ordered_since(before: Mapping[str, str], sequence: Sequence[str], position: 
     that is newer than them may be older by it. `before`, `position`: as of `configuration_with`. What another writer
     has put there says nothing of any file."""
     try:
-        earlier = [*json.loads(before.get(EARLIER_PROPERTY, "[]")), {"last": position, "options": options_kept(before)}]
+        earlier = [*earlier_kept(before), {"last": position, "options": options_kept(before)}]
         options = [each["options"] or {} for each in earlier]
         next_ones = [*(each.get("sequence") or [] for each in options[1:]), sequence]
         changes = zip(earlier, options, next_ones, strict=True)
         return max((int(each["last"]) for each, its, after in changes if _orders_otherwise(its, after)), default=0)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (LakemirrorError, TypeError, AttributeError):
         return position
 
 
