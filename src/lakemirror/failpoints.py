@@ -51,7 +51,7 @@ OPERATION_NAMES: dict[str, str] = {
     "resync.before-return": "The folder has another identity; no applied file came back.",
     "resync.between-returns": "One applied file came back, others did not.",
     "replay.before-commit": "A table is paused for a replay; nothing else is done.",
-    "replay.after-commit": "An empty commit of one table has ended the applies that began before; its others have none.",
+    "replay.after-commit": "An empty commit of one table has ended applies that began before; its others have none.",
     "replay.before-return": "A quarantined file is about to come back; for a late one the folder has another identity.",
     "replay.before-reason": "A quarantined file came back; the reason beside it is not removed.",
     "restore.before-folder": "A dropped table is about to come back; no table folder declares it.",
