@@ -1,19 +1,22 @@
 """`python -m benchmarks.history`: what soft deletes, every change and versions cost beside the current table alone.
 
-For each mode, in a process of its own: passes with many changes on a large table (a tenth of them deletes, no key
+Each mode has a process of its own, and they take turns: each file is applied by one mode after the other, so that a
+slow moment of the machine is nobody's alone. Passes with many changes on a large table (a tenth of them deletes, no key
 twice in a pass), passes with 1,000 changes, warm, and the largest memory. `many`: median of the seconds until a pass is
-committed. `many_all`: the mean with all that follows of it: merges of files, indexes and copies for the next applies.
+committed; `times`: median of what it took against the first mode in the same turn. `many_all`: the mean with all that
+follows of it: merges of files, indexes and copies for the next applies.
 `--before`: so many passes with many changes come first, so that the history is long. `merge` is a peer: the current
 table by one MERGE, versions by two (the first ends open versions, the second inserts), on Delta Spark, whose session
 has started; `staged merge`: versions by one MERGE of a staged union, as in Delta's documentation. `dlt` says what
 dlt's strategy `scd2` does with two rows on a Delta table.
 
-    load ─▶ [before] ─▶ a small one ─▶ many changes ─▶ small ones ─▶ rows of each table, the same in every mode
+    load ─▶ [before] ─▶ a small one ─▶ many changes ─▶ small ones ─▶ rows of each table
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -71,13 +74,22 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        print(json.dumps(_measured(given)))
+        _take_turns(given)
         return
     with tempfile.TemporaryDirectory(prefix="lakemirror-history-") as folder:
-        _make_files(Path(folder), given)
-        for mode in given.only:
-            found = _dlt(folder) if mode == DLT else _in_a_process(mode, Path(folder), given)
-            print(json.dumps(found), flush=True)
+        files = _make_files(Path(folder), given)
+        modes = [mode for mode in given.only if mode != DLT]
+        with contextlib.ExitStack() as stack:
+            runs = [stack.enter_context(_Run(mode, Path(folder), given)) for mode in modes]
+            for number, file in enumerate(files):
+                turn = number % max(len(runs), 1)
+                for run in runs[turn:] + runs[:turn]:
+                    run.apply(file)
+            for run in runs:
+                run.end()
+                print(json.dumps(_figures(run, runs[0], given)), flush=True)
+        if DLT in given.only:
+            print(json.dumps(_dlt(folder)), flush=True)
 
 
 def _dlt(folder: str) -> dict[str, Any]:
@@ -90,21 +102,73 @@ def _dlt(folder: str) -> dict[str, Any]:
     return {"mode": DLT, "result": done.stdout.splitlines()[-1]}
 
 
-def _in_a_process(mode: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The figures of a mode: its process, and the largest memory that it had."""
-    words = [f"--{name}={getattr(given, name)}" for name in ("rows", "changes", "before", "passes", "rounds", "engine")]
-    command = [sys.executable, "-m", "benchmarks.history", *words, f"--child={mode}", f"--folder={folder}"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with process.Peak(child.pid) as peak:
-        out, _ = child.communicate()
-    if child.returncode:
-        raise RuntimeError(f"the process of {mode!r} failed")
-    shutil.rmtree(folder / "db", ignore_errors=True)
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return {"mode": mode, **found, "peak_mb": peak.bytes >> 20, "load": round(os.getloadavg()[0], 1)}
+class _Run:
+    """One mode: a process that applies a file when it is told to, and rests otherwise.
+
+    `turns`: of each file, seconds until it is applied, seconds and seconds of CPU with what follows, bytes written.
+    """
+
+    def __init__(self, mode: str, folder: Path, given: argparse.Namespace) -> None:
+        self.mode, self.rows, self._folder = mode, dict[str, int](), folder / mode
+        self._folder.mkdir()
+        self.turns: list[tuple[float, float, float, int]] = []
+        words = [f"--engine={given.engine}", f"--child={mode}", f"--folder={self._folder}"]
+        command = [sys.executable, "-m", "benchmarks.history", *words]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.peak = process.Peak(self._child.pid)
+
+    def __enter__(self) -> _Run:
+        self.peak.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        self.peak.__exit__()
+
+    def apply(self, file: Path) -> None:
+        assert self._child.stdin and self._child.stdout
+        own = shutil.copy(
+            file, self._folder / f"file-{len(self.turns) + 1}"
+        )  # a link would share its time with the others
+        print(own, file=self._child.stdin, flush=True)
+        line = self._child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.mode!r} failed")
+        self.turns.append(json.loads(line))
+
+    def end(self) -> None:
+        """The rows of each table."""
+        assert self._child.stdin and self._child.stdout
+        self._child.stdin.close()
+        self.rows = json.loads(self._child.stdout.readline())
 
 
-def _make_files(folder: Path, given: argparse.Namespace) -> None:
+def _figures(run: _Run, first: _Run, given: argparse.Namespace) -> dict[str, Any]:
+    """Medians of a mode; `times`: those of its turns against the first mode's turns of the same files."""
+    begin = 2 + given.before
+    end = begin + given.passes
+    many, few = run.turns[begin:end], run.turns[end + _WARMING - 1 :]
+    wall, wall_all, cpu_all, written = zip(*many, strict=True)
+    found = {
+        "mode": run.mode, "many": round(statistics.median(wall), 3),
+        "times": round(statistics.median(_times(many, first.turns[begin:end])), 2),
+        "many_all": round(statistics.mean(wall_all), 3), "many_all_cpu": round(statistics.mean(cpu_all), 3),
+        "written_mb": sum(written) // len(written) >> 20,
+    }  # fmt: skip
+    if few:
+        found |= {
+            "small": round(statistics.median(turn[0] for turn in few), 4),
+            "small_cpu": round(statistics.mean(turn[2] for turn in few), 4),
+        }
+    return found | {"rows": run.rows, "peak_mb": run.peak.bytes >> 20, "load": round(os.getloadavg()[0], 1)}
+
+
+def _times(turns: Sequence[tuple[float, ...]], others: Sequence[tuple[float, ...]]) -> list[float]:
+    return [turn[0] / other[0] for turn, other in zip(turns, others, strict=True)]
+
+
+def _make_files(folder: Path, given: argparse.Namespace) -> list[Path]:
     """One load, and the change files: `before` large ones, a small one, `passes` large ones, then the small ones."""
     random = np.random.default_rng(7)
     _write(folder / "1.parquet", np.arange(given.rows), random, 0, marked=False)
@@ -113,6 +177,7 @@ def _make_files(folder: Path, given: argparse.Namespace) -> None:
     for number, size in enumerate(sizes, start=2):
         ids = random.choice(given.rows, min(size, given.rows), replace=False)
         _write(folder / f"{number}.parquet", ids, random, number)
+    return [folder / f"{number}.parquet" for number in range(1, len(sizes) + 2)]
 
 
 def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n: int, *, marked: bool = True) -> None:
@@ -126,40 +191,19 @@ def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n
     pq.write_table(pa.table(rows), path)
 
 
-def _files(given: argparse.Namespace) -> tuple[list[Path], list[Path], list[Path]]:
-    """What comes first, with a small one: warm, as an engine that runs is; the many changes, the small ones."""
-    begin = 2 + given.before
-    end = begin + given.passes
-    files = [given.folder / f"{number}.parquet" for number in range(1, end + _WARMING + given.rounds)]
-    return files[:begin], files[begin:end], files[end:]
-
-
-def _measured(given: argparse.Namespace) -> dict[str, Any]:
+def _take_turns(given: argparse.Namespace) -> None:
+    """Applies each file whose path comes in, and says what that took."""
     process.hide_pandas() if given.child not in PEERS else None
-    first, many, small = _files(given)
     apply, follow, rows = (_peer if given.child in PEERS else _lakemirror)(given)
-    for file in first:
-        _timed(apply, follow, file)
-    meter = process.Meter()
-    with meter:
-        large = [_timed(apply, follow, file)[0] for file in many]
-    seconds = [_timed(apply, follow, file) for file in small][_WARMING - 1 :]
-    wall, cpu = ([each[place] for each in seconds] for place in (0, 1))
-    return {
-        "many": round(statistics.median(large), 3), "many_all": round(meter.seconds / len(many), 3),
-        "many_all_cpu": round(meter.cpu / len(many), 3), "written_mb": meter.written // len(many) >> 20,
-        "small": round(statistics.median(wall), 4) if wall else None,
-        "small_cpu": round(statistics.median(cpu), 4) if cpu else None, "rows": rows(),
-    }  # fmt: skip
-
-
-def _timed(apply: Callable[[Path], None], follow: Callable[[], None], file: Path) -> tuple[float, float]:
-    """Seconds until the file is applied, and seconds of this process's CPU with what follows."""
-    begun, cpu = time.perf_counter(), time.process_time()
-    apply(file)
-    seconds = time.perf_counter() - begun
-    follow()
-    return seconds, time.process_time() - cpu
+    for line in sys.stdin:
+        meter = process.Meter()
+        with meter:
+            begun = time.perf_counter()
+            apply(Path(line.rstrip("\n")))
+            seconds = time.perf_counter() - begun
+            follow()
+        print(json.dumps([seconds, meter.seconds, meter.cpu, meter.written]), flush=True)
+    print(json.dumps(rows()))
 
 
 _Runs: TypeAlias = tuple[Callable[[Path], None], Callable[[], None], Callable[[], dict[str, int]]]
@@ -184,8 +228,7 @@ def _lakemirror(given: argparse.Namespace) -> _Runs:
 
     def apply(file: Path) -> None:
         target = inbox / f"{next(numbers):020}.parquet"
-        os.link(file, target.with_suffix(".tmp"))
-        target.with_suffix(".tmp").replace(target)
+        os.link(file, target)
         result = mirror.sync()
         if result.failed:
             raise next(iter(result.failed.values()))
