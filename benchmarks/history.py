@@ -1,10 +1,10 @@
 """`python -m benchmarks.history`: what soft deletes, every change and versions cost beside the current table alone.
 
 Each mode has a process of its own, and they take turns: each file is applied by one mode after the other, so that a
-slow moment of the machine is nobody's alone. Passes with many changes on a large table (a tenth of them deletes, no key
-twice in a pass), passes with 1,000 changes, warm, and the largest memory. `many`: median of the seconds until a pass is
-committed; `times`: median of what it took against the first mode in the same turn. `many_all`: the mean with all that
-follows of it: merges of files, indexes and copies for the next applies.
+slow moment of the machine is nobody's alone. Passes with many changes on a large table (`--deletes`: their share; no
+key twice in a pass), passes with 1,000 changes, warm, and the largest memory. `many`: median of the seconds until a
+pass is done; a merge of files is in every third. `times`: median of what it took against the first mode in the same
+turn. `many_all`: the mean with all that follows of it: indexes and copies for the next applies.
 `--before`: so many passes with many changes come first, so that the history is long. `merge` is a peer: the current
 table by one MERGE, versions by two (the first ends open versions, the second inserts), on Delta Spark, whose session
 has started; `staged merge`: versions by one MERGE of a staged union, as in Delta's documentation. `dlt` says what
@@ -65,6 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--deletes", type=float, default=0.1, help="their share of the changes")
     parser.add_argument("--before", type=int, default=0, help="passes of as many changes that come first")
     parser.add_argument("--passes", type=int, default=8, help="passes with many changes that count")
     parser.add_argument("--rounds", type=int, default=7, help="passes with 1,000 changes that count")
@@ -128,9 +129,7 @@ class _Run:
 
     def apply(self, file: Path) -> None:
         assert self._child.stdin and self._child.stdout
-        own = shutil.copy(
-            file, self._folder / f"file-{len(self.turns) + 1}"
-        )  # a link would share its time with the others
+        own = shutil.copy(file, self._folder / f"file-{len(self.turns) + 1}")  # links of a file share its time
         print(own, file=self._child.stdin, flush=True)
         line = self._child.stdout.readline()
         if not line:
@@ -171,23 +170,24 @@ def _times(turns: Sequence[tuple[float, ...]], others: Sequence[tuple[float, ...
 def _make_files(folder: Path, given: argparse.Namespace) -> list[Path]:
     """One load, and the change files: `before` large ones, a small one, `passes` large ones, then the small ones."""
     random = np.random.default_rng(7)
-    _write(folder / "1.parquet", np.arange(given.rows), random, 0, marked=False)
+    _write(folder / "1.parquet", np.arange(given.rows), random, 0)
     sizes = [given.changes] * given.before + [_SMALL] + [given.changes] * given.passes
     sizes += [_SMALL] * (_WARMING + given.rounds - 1)
     for number, size in enumerate(sizes, start=2):
         ids = random.choice(given.rows, min(size, given.rows), replace=False)
-        _write(folder / f"{number}.parquet", ids, random, number)
+        _write(folder / f"{number}.parquet", ids, random, number, given.deletes)
     return [folder / f"{number}.parquet" for number in range(1, len(sizes) + 2)]
 
 
-def _write(path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n: int, *, marked: bool = True) -> None:
+def _write(
+    path: Path, ids: np.ndarray[Any, Any], random: np.random.Generator, n: int, share: float | None = None
+) -> None:
     rows = {
         "id": ids, "n": np.full(len(ids), n), "amount": random.integers(0, 10_000, len(ids)),
         "price": random.random(len(ids)), "name": _NAMES.take(pa.array(ids % len(_NAMES))),
     }  # fmt: skip
-    if marked:
-        deletes = random.random(len(ids)) < 0.1
-        rows[MARKER] = pa.array(np.where(deletes, DELETE, UPSERT), pa.int32())
+    if share is not None:
+        rows[MARKER] = pa.array(np.where(random.random(len(ids)) < share, DELETE, UPSERT), pa.int32())
     pq.write_table(pa.table(rows), path)
 
 
