@@ -87,10 +87,13 @@ def build(storage: Storage, name: TableName, settings: Settings) -> Built:
             try:
                 for table in tables:
                     _check(view, table)
-                for table in tables:
-                    if table.target not in done:
-                        _build(storage, view, table, files, settings, Path(scratch)).run()
-                        done.append(table.target)
+                left = [table for table in tables if table.target not in done]
+                builds = [_build(storage, view, table, files, settings, Path(scratch)) for table in left]
+                for each in builds:
+                    each.check_options()
+                for each in builds:
+                    each.run()
+                    done.append(each.table.target)
                 return Built(tuple(done), view.position)
             except LakemirrorError as error:
                 if error.code != "concurrent-commit":
@@ -150,6 +153,14 @@ class _Build:
     memory: int
     late: _Build | None = None
 
+    def check_options(self) -> None:
+        """LakemirrorError `history-incomplete` where a table of changes would have to say what is not known any more:
+        whether rows without a marker were inserts. In versions both are upserts."""
+        last, upserts = self._flags[0]
+        if self.table.options.mode == CHANGES and upserts is None:
+            why = f"options were changed so often that those of the files up to number {last} are not known any more"
+            raise incomplete(self.view, why, "Take the mode `changes` out of `history`: versions can be built.")
+
     def run(self) -> None:
         with self.files.chosen(self.table.options) as parts:
             for files in parts(self._position, self.rules.limits):
@@ -183,12 +194,12 @@ class _Build:
         return tuple(column for column in columns if column.name not in ADDED_COLUMNS)
 
     @cached_property
-    def _flags(self) -> list[tuple[int, bool]]:
+    def _flags(self) -> list[tuple[int, bool | None]]:
         """Up to which file a row without a marker was an upsert, or an insert."""
         return upserts_recorded(self._mirrored.metadata.configuration, self.view.position)
 
     def _upserts(self, file: ChangeFile) -> bool:
-        return next(upserts for last, upserts in self._flags if file.number <= last)
+        return bool(next(upserts for last, upserts in self._flags if file.number <= last))
 
     def _apply(self, files: Sequence[ChangeFile], versions: RowWork | None = None) -> None:
         """Applies these files to the table in the work folder, by as many commits as they need. `versions`: as of
