@@ -60,10 +60,7 @@ _MUCH_WORK = 32 << 20  # bytes of change files: before so much work, the log is 
 class Conflict:
     """Another commit came first, or a file changed: nothing was committed, and the table is observed again."""
 
-    message: str
-
-    def error(self) -> LakemirrorError:
-        return LakemirrorError("concurrent-commit", self.message)
+    error: LakemirrorError
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Replicator:
             self._observer.forget()
             if error.code != "concurrent-commit":
                 raise
-            return view, Conflict(error.message)
+            return view, Conflict(error)
         except BaseException:
             self._observer.forget()
             raise
