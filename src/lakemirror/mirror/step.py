@@ -106,7 +106,7 @@ class Replicator:
             self._check_newest(view)
             base = self._base(view)
             if view.files.metadata.options is not NO_OPTIONS and soft_deletes.are_to_begin(view, base):
-                soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
+                soft_deletes.begin(view, base, self._history_base, engine, self._rules)
                 self._log.forget()
                 return view, Begun()
             if view.history or view.is_recreated:

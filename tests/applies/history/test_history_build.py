@@ -223,6 +223,25 @@ def test_what_is_not_everything_is_refused_and_nothing_changes(tmp_path: Path) -
     refused("no history is declared")
 
 
+def test_options_that_are_not_known_any_more_are_refused_where_changes_would_say_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakemirror.mirror.history.row_options._MOST_EARLIER", 1)
+    for number, upserts in enumerate((True, False, True), 1):
+        declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=upserts)
+        put_at(tmp_path, number, {"id": [1], "v": [number]})
+        sync(tmp_path)
+    declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=True, lakemirror=BOTH)
+    with pytest.raises(LakemirrorError) as failure:
+        MirroredDatabase(tmp_path).build_history("t")
+    assert failure.value.code == "history-incomplete" and "up to number 2 are not known" in failure.value.message
+    assert not (tmp_path / "Tables/t__history").exists()
+    declare(tmp_path, "t", ["id"], isUpsertDefaultRowMarker=True, lakemirror={"history": "scd2"})
+    MirroredDatabase(tmp_path).build_history("t")
+    rows = read_table(tmp_path / "Tables/t__history").to_pylist()
+    assert sorted((row["v"], row["__END_AT"] is None) for row in rows) == [(1, False), (2, False), (3, True)]
+
+
 def test_a_time_that_is_not_known_is_refused_unless_the_rows_have_it(tmp_path: Path) -> None:
     late(tmp_path, WIDE)
     first = tmp_path / "Tables/t/_delta_log" / f"{0:020}.json"

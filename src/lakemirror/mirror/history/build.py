@@ -9,6 +9,7 @@ nothing, and begins again. An engine may work meanwhile: where it commits first,
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,10 +87,13 @@ def build(storage: Storage, name: TableName, settings: Settings) -> Built:
             try:
                 for table in tables:
                     _check(view, table)
-                for table in tables:
-                    if table.target not in done:
-                        _build(storage, view, table, files, settings, Path(scratch)).run()
-                        done.append(table.target)
+                left = [table for table in tables if table.target not in done]
+                builds = [_build(storage, view, table, files, settings, Path(scratch)) for table in left]
+                for each in builds:
+                    each.check_options()
+                for each in builds:
+                    each.run()
+                    done.append(each.table.target)
                 return Built(tuple(done), view.position)
             except LakemirrorError as error:
                 if error.code != "concurrent-commit":
@@ -149,6 +153,14 @@ class _Build:
     memory: int
     late: _Build | None = None
 
+    def check_options(self) -> None:
+        """LakemirrorError `history-incomplete` where a table of changes would have to say what is not known any more:
+        whether rows without a marker were inserts. In versions both are upserts."""
+        last, upserts = self._flags[0]
+        if self.table.options.mode == CHANGES and upserts is None:
+            why = f"options were changed so often that those of the files up to number {last} are not known any more"
+            raise incomplete(self.view, why, "Take the mode `changes` out of `history`: versions can be built.")
+
     def run(self) -> None:
         with self.files.chosen(self.table.options) as parts:
             for files in parts(self._position, self.rules.limits):
@@ -182,12 +194,12 @@ class _Build:
         return tuple(column for column in columns if column.name not in ADDED_COLUMNS)
 
     @cached_property
-    def _flags(self) -> list[tuple[int, bool]]:
+    def _flags(self) -> list[tuple[int, bool | None]]:
         """Up to which file a row without a marker was an upsert, or an insert."""
         return upserts_recorded(self._mirrored.metadata.configuration, self.view.position)
 
     def _upserts(self, file: ChangeFile) -> bool:
-        return next(upserts for last, upserts in self._flags if file.number <= last)
+        return bool(next(upserts for last, upserts in self._flags if file.number <= last))
 
     def _apply(self, files: Sequence[ChangeFile], versions: RowWork | None = None) -> None:
         """Applies these files to the table in the work folder, by as many commits as they need. `versions`: as of
@@ -292,7 +304,7 @@ class _Build:
                     why = f"{self.table.target} has the column {own.name!r}, which no change file gives values"
                     raise incomplete(self.view, why, f"Drop the column of {self.table.target}, or leave it as it is.")
                 kind = kinds.get(own.name, own.type)
-                if kind != own.type and not widens(own.type, kind):
+                if kind != own.type and not widens(own.type, kind) and not _are_of_one_sequence(own.type, kind):
                     message = f"{self.table.target}: column {own.name!r} is {own.type}, and would become {kind}"
                     raise TableError("type-changed", message, table=self.table.target, column=own.name, hint=AWAY)
             kept = {name: each for name, each in value["configuration"].items() if name not in _OF_BEFORE}
@@ -312,6 +324,14 @@ class _Build:
             built, first=1, last=self.view.position, built=True, file=last.file, size=last.size,
             modified=last.modified, tag=last.tag, token=last.token, committed=last.committed, history=self.table.label,
         )  # fmt: skip
+
+
+def _are_of_one_sequence(one: str, other: str) -> bool:
+    """True for the types of bounds by the same columns: their own types are compared as those of the columns are."""
+    if not one.startswith("{") or not other.startswith("{"):
+        return False
+    fields = [json.loads(each).get("fields", ()) for each in (one, other)]
+    return [each["name"] for each in fields[0]] == [each["name"] for each in fields[1]] != []
 
 
 def _apart(adds: Iterable[Action], source: Target) -> Iterator[list[Action]]:

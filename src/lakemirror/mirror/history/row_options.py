@@ -159,15 +159,15 @@ def earlier_kept(configuration: Mapping[str, str]) -> list[dict[str, Any]]:
     raise LakemirrorError("table-unreadable", f"the table property {EARLIER_PROPERTY} makes no sense", hint=hint)
 
 
-def upserts_recorded(configuration: Mapping[str, str], position: int) -> list[tuple[int, bool]]:
-    """Up to the file with which number a row without a marker was an upsert (True), or an insert; in order."""
-    found = [
-        (each["last"], bool((each["options"] or {}).get(UPSERT_BY_DEFAULT))) for each in earlier_kept(configuration)
-    ]
-    return [*found, (position, bool(options_kept(configuration).get(UPSERT_BY_DEFAULT)))]
+def upserts_recorded(configuration: Mapping[str, str], position: int) -> list[tuple[int, bool | None]]:
+    """Up to the file with which number a row without a marker was an upsert (True), or an insert; in order. None: not
+    known any more."""
+    earlier = [(each["last"], each["options"]) for each in earlier_kept(configuration)]
+    found = [*earlier, (position, options_kept(configuration))]
+    return [(last, None if its is None else bool(its.get(UPSERT_BY_DEFAULT))) for last, its in found]
 
 
-def upserts_as_earlier(recorded: Sequence[tuple[int, bool]], now: bool) -> dict[str, str]:
+def upserts_as_earlier(recorded: Sequence[tuple[int, bool | None]], now: bool) -> dict[str, str]:
     """The record of earlier options that says the same; empty where a row without a marker always was what it is."""
     if all(upserts == now for _, upserts in recorded):
         return {}
