@@ -35,7 +35,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"history": "scd2"}, {"history": "scd2", **ORDERED}, TRACK),
     ({}, {"history": "changes"}, ""), ({}, {"history": "scd2"}, ""), (ORDERED, {**ORDERED, "history": "scd2"}, ""),
     ({"history": "scd2"}, {"history": "changes"}, ""), ({"history": "changes"}, {"history": "scd2"}, ""),
-    (ALL, {}, DELETES),
+    (ALL, {}, DELETES), ({"history": "scd2"}, {**SOFT, "history": {"mode": "scd2", "track": ["v"]}}, TRACK),
     (ALL, {**ALL, "history": "scd2"}, ""), (ALL, {**ALL, "history": "changes"}, ""), (ALL, {**ALL, "history": []}, ""),
     ({"history": "scd2"}, {"history": {"mode": "scd2", "track": ["v"]}}, TRACK),
     ({"history": {"mode": "scd2", "track": ["v"]}}, {"history": "scd2"}, TRACK),

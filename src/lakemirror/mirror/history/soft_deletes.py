@@ -19,16 +19,18 @@ from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import from_delta, to_delta, with_mapping
-from lakemirror.engines.engine import Engine, Preference, choose
+from lakemirror.engines.engine import Engine, choose
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
+from lakemirror.mirror.history.history_tables import HistoryTable
 from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import HIGHEST_ID, Base
 from lakemirror.mirror.schema_evolution import stored_names
+from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import place
 
 _AT_ONCE = 1 << 30  # bytes of data files that are written again together
@@ -42,11 +44,22 @@ def are_to_begin(view: View, base: Base) -> bool:
     return bool(base.snapshot.files) and DELETED not in stored_names(base.snapshot.metadata.value)
 
 
-def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: Preference, durability: str) -> None:
-    """Makes the commit. LakemirrorError `concurrent-commit` if another one came first; TableError
-    `table-feature-unsupported` for a table whose files cannot be written again."""
+def begin(
+    view: View,
+    base: Base,
+    history_base: Callable[[HistoryTable], Base],
+    engine: Callable[[str], Engine],
+    rules: TableRules,
+) -> None:
+    """Makes the commit. `history_base`: gives a history table. LakemirrorError `concurrent-commit` if another one came
+    first; TableError `table-feature-unsupported` for a table whose files cannot be written again, and where a history
+    table cannot follow options that were declared with the soft deletes: then all of them can be taken back."""
     snapshot = base.snapshot
     assert snapshot is not None
+    from lakemirror.mirror.history.begin import metadata_to_begin  # few tables have a history
+
+    for table in view.history:
+        metadata_to_begin(view, base, history_base(table), rules)
     reason = unsupported_reason(snapshot)
     if reason is not None:
         message = f"{base.shown}: deletes cannot become soft, because the data files cannot be written again: {reason}"
@@ -56,7 +69,7 @@ def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: P
     columns = (replace(each, default="false") if each.name == DELETED else each for each in target.columns)
     target = replace(target, columns=tuple(columns), version=snapshot.version + 1)
     size = sum(int(add["size"]) for add in snapshot.files.values())
-    chosen = engine(choose(preference, size).engine)
+    chosen = engine(choose(rules.preference, size).engine)
     now = int(time.time() * 1000)
     actions: list[Action] = []
     try:
@@ -74,7 +87,7 @@ def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: P
     first: list[Action] = [{"commitInfo": info}, {"metaData": metadata}]
     if protocol != snapshot.protocol:
         first.append(protocol.to_action())
-    commit(base.path, snapshot, [*first, *actions], durability=durability)
+    commit(base.path, snapshot, [*first, *actions], durability=rules.durability)
 
 
 def _with_own(before: Mapping[str, Any], path: str) -> dict[str, Any]:
