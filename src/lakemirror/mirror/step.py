@@ -203,7 +203,7 @@ class Replicator:
         """`concurrent-commit` if a file is missing or another one: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)
-            if entry is None or entry.etag != file.entry.etag:
+            if entry is None or not entry.is_same(file.entry):
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
 
     def _until(self, view: View, rejected: Rejected) -> View:
