@@ -26,7 +26,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.mirror.history.history_tables import HistoryTable
-from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, check_none_added
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import HIGHEST_ID, Base
 from lakemirror.mirror.schema_evolution import stored_names
@@ -41,7 +41,9 @@ def are_to_begin(view: View, base: Base) -> bool:
     """True if the table has rows, and deletes become soft with the next apply."""
     if view.files.metadata.options.deletes != SOFT or base.snapshot is None or view.is_recreated:
         return False
-    return bool(base.snapshot.files) and DELETED not in stored_names(base.snapshot.metadata.value)
+    before = base.snapshot.metadata.value
+    is_soft = before["configuration"].get(DELETES_PROPERTY) == SOFT and DELETED in stored_names(before)
+    return bool(base.snapshot.files) and not is_soft
 
 
 def begin(
@@ -91,12 +93,9 @@ def begin(
 
 
 def _with_own(before: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The `metaData` action with our columns. TableError `column-name-reserved` if the table has one of the names."""
+    """The `metaData` action with our columns. Errors as of `check_none_added`."""
+    check_none_added(before, path)
     columns = from_delta(before["schemaString"])
-    taken = next((each.name for each in columns if each.name.lower() in OWN_NAMES), None)
-    if taken is not None:
-        message = f"{path}: lakemirror adds a column {taken!r} for soft deletes, and the table has one"
-        raise TableError("column-name-reserved", message, table=path, column=taken)
     configuration = {**before["configuration"], DELETES_PROPERTY: SOFT}
     schema = to_delta((*columns, *OWN_COLUMNS), before["schemaString"])
     if configuration.get(MAPPING, "none") != "none":
