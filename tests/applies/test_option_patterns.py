@@ -15,6 +15,7 @@ from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.metadata import TableMetadata, parse_metadata, undeclared_metadata
 from lakemirror.landing_zone.option_patterns import options_for
 from lakemirror.landing_zone.table_options import TableOptions
@@ -144,7 +145,10 @@ def test_a_database(tmp_path: Path) -> None:
     assert read_table(tmp_path / "Tables/u").to_pydict() == {"id": [2]}
     storage, settings = LocalStorage(tmp_path), database.settings
     zone = scan(storage)
-    codes = {str(n): {f.code for f in check_table(storage, each, settings, now=9e9)} for n, each in zone.tables.items()}
+    codes = {
+        str(n): {f.code for f in check_table(storage, each, settings, AppliedFiles(), now=9e9)}
+        for n, each in zone.tables.items()
+    }
     assert "metadata-invalid" in codes["bad"] and "metadata-invalid" not in codes["t"] | codes["u"]
     report = verify_database(storage, ["t"], Options(against_files=True, patterns=settings.tables))
     assert [each.table for each in report.tables] == ["t", "t__changes"] and codes_of(report) == {"verify-not-compared"}

@@ -40,25 +40,35 @@ def needing_mapping(names: Iterable[str]) -> list[str]:
 def to_delta(columns: Sequence[Column], before: str = "") -> str:
     """The columns as a Delta `schemaString`. Every column is nullable.
 
-    `before`: the table's current `schemaString`. The metadata of its columns is kept. A column with a new type gets
-    the record of the change that Delta's type widening requires.
+    `before`: the table's current `schemaString`. The metadata of its columns is kept. A column with a new type, or a
+    field of a struct, gets the record of the change that Delta's type widening requires.
     """
     known: dict[str, Mapping[str, Any]] = {field["name"]: field for field in fields_of(before)} if before else {}
     fields = []
     for column in columns:
-        type_ = delta_name(column.type)
+        kind = json.loads(column.type) if column.type.startswith("{") else delta_name(column.type)
         field = known.get(column.name)
         if field is None:
-            kind = json.loads(type_) if type_.startswith("{") else type_
             field = {"name": column.name, "type": kind, "nullable": True, "metadata": {}}
-        elif isinstance(field["type"], str) and field["type"] != type_:
-            change = {"toType": type_, "fromType": field["type"]}
-            changes = [*field["metadata"].get(TYPE_CHANGES, []), change]
-            field = {**field, "type": type_, "metadata": {**field["metadata"], TYPE_CHANGES: changes}}
+        elif field["type"] != kind:
+            field = _of_type(field, kind)
         if column.zone:
             field = {**field, "metadata": {**field["metadata"], ZONE: column.zone}}
         fields.append(field)
     return json.dumps({"type": "struct", "fields": fields})
+
+
+def _of_type(field: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
+    """The field with another type, and the record of the change; of a struct, its fields with theirs."""
+    before, more = field["type"], field.get("metadata") or {}
+    if isinstance(before, str) and before != kind:
+        changes = [*more.get(TYPE_CHANGES, []), {"toType": kind, "fromType": before}]
+        return {**field, "type": kind, "metadata": {**more, TYPE_CHANGES: changes}}
+    if isinstance(before, str) or "fields" not in before:
+        return field
+    kinds = {each["name"]: each["type"] for each in kind["fields"]}
+    fields = [_of_type(each, kinds.get(each["name"], each["type"])) for each in before["fields"]]
+    return {**field, "type": {**before, "fields": fields}}
 
 
 @lru_cache(maxsize=32)
@@ -93,28 +103,42 @@ def sql_name(delta_name: str) -> str:
 def with_mapping(
     schema_string: str, highest: int, by_their_names: Collection[str] = (), seed: str = ""
 ) -> tuple[str, int]:
-    """The schema with an id and a physical name for each top-level column, and the highest id.
+    """The schema with an id and a physical name for each column and each field of a struct, and the highest id.
 
-    Columns that have both keep them. `highest`: the highest id so far, 0 for none. `by_their_names`: columns that data
-    files already hold under their logical names. `seed`: the table's id. The same schema and seed always give the same
-    physical names, so the writer of data files and the committer agree without exchanging them. Source: Delta
-    protocol, "Column Mapping".
+    Those that have both keep them. `highest`: the highest id so far, 0 for none. `by_their_names`: columns that data
+    files already hold under their logical names, as they do all fields of structs. `seed`: the table's id. The same
+    schema and seed always give the same physical names, so the writer of data files and the committer agree without
+    exchanging them. Source: Delta protocol, "Column Mapping".
     """
     schema = json.loads(schema_string)
-    fields = []
-    for each in schema["fields"]:
-        if MAPPING_ID not in each["metadata"]:
+
+    def number(field: dict[str, Any], in_files: str | None) -> None:
+        nonlocal highest
+        more = field.get("metadata") or {}
+        if MAPPING_ID not in more:
             highest += 1
-            name = (
-                each["name"]
-                if each["name"] in by_their_names
-                else f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{seed}:{highest}')}"
-            )
-            each = {**each, "metadata": {**each["metadata"], MAPPING_ID: highest, PHYSICAL_NAME: name}}
-        fields.append(each)
-    return json.dumps({**schema, "fields": fields}), highest
+            name = in_files or f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{seed}:{highest}')}"
+            field["metadata"] = {**more, MAPPING_ID: highest, PHYSICAL_NAME: name}
+        number_within(field["type"])
+
+    def number_within(kind: Any) -> None:
+        if isinstance(kind, str):
+            return
+        for part in ("elementType", "keyType", "valueType"):
+            number_within(kind.get(part, ""))
+        for field in kind.get("fields", ()):
+            number(field, field["name"])
+
+    for each in schema["fields"]:
+        number(each, each["name"] if each["name"] in by_their_names else None)
+    return json.dumps(schema), highest
 
 
 def is_widened(schema_string: str) -> bool:
-    """True if a column of the `schemaString` had another type before."""
-    return any(TYPE_CHANGES in field["metadata"] for field in fields_of(schema_string))
+    """True if a column of the `schemaString`, or a field of a struct, had another type before."""
+    return any(map(_is_widened, fields_of(schema_string)))
+
+
+def _is_widened(field: Mapping[str, Any]) -> bool:
+    within = () if isinstance(field["type"], str) else field["type"].get("fields", ())
+    return TYPE_CHANGES in (field.get("metadata") or {}) or any(map(_is_widened, within))

@@ -174,7 +174,10 @@ def _check_sequence(
     try:
         check_sequence(columns, tuple(seen.columns.values()), expected.sequence, path)
     except TableError as error:
-        yield from_error(error, expected.table)
+        if error.code != "sequence-missing" or error.column not in seen.without_sequence:
+            yield from_error(error, expected.table)
+        if error.code == "sequence-missing":
+            seen.without_sequence.add(error.column)
 
 
 def _check_rows(

@@ -16,7 +16,9 @@ from typing import BinaryIO
 from lakemirror.errors import LakemirrorError, Rejected, SetupError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.change_file import (
+    AppliedFiles,
     ChangeFile,
+    FolderFile,
     Readiness,
     TableFiles,
     Waiting,
@@ -49,7 +51,7 @@ from lakemirror.landing_zone.zone import (
     why_skipped,
 )
 from lakemirror.lint.contents import check_content, check_delimited
-from lakemirror.lint.next_apply import check_next
+from lakemirror.lint.next_apply import check_next, look
 from lakemirror.lint.rows import Expected, SeenColumns
 from lakemirror.mirror.history.history_tables import named_tables
 from lakemirror.mirror.table_rules import allowed, column_rules
@@ -95,16 +97,19 @@ def check(
         if progress:
             progress(done, len(zone.tables))
         try:
-            of_table = list(check_table(storage, folder, settings, now=now))
-            findings += [*of_table, *check_next(storage, folder, settings, of_table)]
+            view = look(storage, folder, settings)
+            of_table = list(check_table(storage, folder, settings, view.applied, now=now))
+            findings += [*of_table, *check_next(storage, view, settings, of_table)]
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
             findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
     return [replace(finding, file=_relative(finding.file, mount)) for finding in findings]
 
 
-def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, now: float) -> Iterator[Finding]:
-    """The findings in one table folder."""
+def check_table(
+    storage: Storage, folder: TableFolder, settings: Settings, applied: AppliedFiles, *, now: float
+) -> Iterator[Finding]:
+    """The findings in one table folder. `applied`: files that need no sequence any more."""
     table = str(folder.name)
     yield from (from_warning(each, table) for each in not_files(folder.others))
     if folder.error is not None:
@@ -124,34 +129,41 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
     read = metadata or TableMetadata()
     yield from _check_numbers(folder, read)
     yield from _check_sizes(folder, read)
-    rules = column_rules(allowed(settings, str(folder.name)))
-    if read.options is not NO_OPTIONS:
-        rules = replace(rules, added=ADDED_COLUMNS)
-    keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
-    others = read.options.keeps_times, settings.undeclared_columns, settings.memory
-    expected = Expected(table, keys, read.upsert_by_default, rules, sequence, *others)
+    expected = _expected(table, metadata, settings)
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:
-        for _, entry in _in_order(folder, read):
-            yield from _check_delimited(storage, entry, read, expected, seen, now - settings.settle)
+        for file in _in_order(folder, read):
+            of_file = replace(expected, sequence=()) if applied.holds(file) else expected
+            yield from _check_delimited(storage, file.entry, read, of_file, seen, now - settings.settle)
         return
-    for number, entry in _in_order(folder, read):
+    for file in _in_order(folder, read):
+        number, entry = file.number, file.entry
         try:
             change = complete(entry, number, Readiness(now, settings.settle, footer_reader(storage)), read)
         except LakemirrorError as error:
             yield replace(from_error(error, table), file=entry.path)
             continue
         if isinstance(change, ChangeFile):
-            yield from check_content(storage, change, expected, seen)
+            of_file = replace(expected, sequence=()) if applied.holds(file) else expected
+            yield from check_content(storage, change, of_file, seen)
             rows, files = rows + change.footer.num_rows, files + 1
         elif isinstance(change, Rejected):
             yield from_error(change.error(), table)
         else:
             yield from _incomplete(change, entry, table)
-    size = sum(entry.size for _, entry in _in_order(folder, read))
+    size = sum(file.entry.size for file in _in_order(folder, read))
     if files >= SMALL_FILES and size / files < SMALL_BYTES and rows / files < SMALL_ROWS:
         message = f"{files} files hold {rows} rows: {rows / files:.0f} rows and {size / files / 1024:.1f} KiB each"
         yield reported("files-small", message, table=table, file=folder.name.folder)
+
+
+def _expected(table: str, metadata: TableMetadata | None, settings: Settings) -> Expected:
+    read, rules = metadata or TableMetadata(), column_rules(allowed(settings, table))
+    if read.options is not NO_OPTIONS:
+        rules = replace(rules, added=ADDED_COLUMNS)
+    keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
+    others = read.options.keeps_times, settings.undeclared_columns, settings.memory
+    return Expected(table, keys, read.upsert_by_default, rules, sequence, *others)
 
 
 def _check_delimited(
@@ -340,7 +352,7 @@ def _check_sizes(folder: TableFolder, metadata: TableMetadata) -> Iterator[Findi
     if len(files) > MANY_FILES:
         message = f"{len(files)} files are in the folder"
         yield reported("files-many", message, table=table, file=folder.name.folder)
-    for _, entry in files:
+    for entry in (file.entry for file in files):
         if entry.size > LARGE_BYTES:
             message = f"{entry.name} has {entry.size / 1024**3:.1f} GiB"
             yield reported("file-large", message, table=table, file=entry.path)
@@ -351,14 +363,12 @@ def _incomplete(waiting: Waiting, entry: Entry, table: str) -> Iterable[Finding]
         yield reported("file-incomplete", f"{entry.name} is not complete yet", table=table, file=entry.path)
 
 
-def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
-    """The change files in the order in which they would be applied, each with its number (0: it has none)."""
+def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[FolderFile]:
+    """The change files in the order in which they would be applied."""
     files = TableFiles(folder, metadata).changes
     if metadata.file_detection_strategy == SEQUENTIAL:
-        files = sorted(files, key=lambda file: (file.partition, file.number, file.entry.path))
-    else:
-        files = sorted(files, key=lambda file: (file.entry.modified, file.entry.path))
-    return [(file.number, file.entry) for file in files]
+        return sorted(files, key=lambda file: (file.partition, file.number, file.entry.path))
+    return sorted(files, key=lambda file: (file.entry.modified, file.entry.path))
 
 
 def _relative(path: str, mount: str) -> str:

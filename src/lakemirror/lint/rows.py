@@ -31,6 +31,7 @@ class SeenColumns:
     columns: dict[str, Column] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # the file in which each was seen first
     said: set[str] = field(default_factory=set)  # columns whose times without a zone were reported
+    without_sequence: set[str | None] = field(default_factory=set)  # columns of the sequence that a file lacks
 
     def take(self, column: FileColumn, file: str, rules: ColumnRules) -> TableError | None:
         """Adds the column as the engine would (`schema_evolution`); the error with which the engine would stop."""

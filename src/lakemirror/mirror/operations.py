@@ -29,7 +29,7 @@ from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_of, path_in_zone
 from lakemirror.landing_zone.metadata import SEQUENTIAL, UPSERT_BY_DEFAULT, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.pending import quarantined_numbers
+from lakemirror.landing_zone.pending import numbers_aside
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
@@ -253,7 +253,7 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
     for partition, number in _positions(storage, folder, folder.name.target(default_schema), metadata).items():
         ends[partition] = max(number, ends.get(partition, 0))
     for partition, last in sorted(ends.items()):
-        there = held.get(partition, {}).keys() | quarantined_numbers(folder, partition)
+        there = held.get(partition, {}).keys() | numbers_aside(folder.quarantined, folder, partition)
         gone = [number for number in range(1, last + 1) if number not in there]
         if gone:
             where = f" of {partition}" if partition else ""

@@ -60,10 +60,7 @@ _MUCH_WORK = 32 << 20  # bytes of change files: before so much work, the log is 
 class Conflict:
     """Another commit came first, or a file changed: nothing was committed, and the table is observed again."""
 
-    message: str
-
-    def error(self) -> LakemirrorError:
-        return LakemirrorError("concurrent-commit", self.message)
+    error: LakemirrorError
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Replicator:
             self._check_newest(view)
             base = self._base(view)
             if view.files.metadata.options is not NO_OPTIONS and soft_deletes.are_to_begin(view, base):
-                soft_deletes.begin(view, base, engine, self._rules.preference, self._rules.durability)
+                soft_deletes.begin(view, base, self._history_base, engine, self._rules)
                 self._log.forget()
                 return view, Begun()
             if view.history or view.is_recreated:
@@ -135,7 +132,7 @@ class Replicator:
             self._observer.forget()
             if error.code != "concurrent-commit":
                 raise
-            return view, Conflict(error.message)
+            return view, Conflict(error)
         except BaseException:
             self._observer.forget()
             raise
@@ -206,7 +203,7 @@ class Replicator:
         """`concurrent-commit` if a file is missing or another one: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)
-            if entry is None or entry.etag != file.entry.etag:
+            if entry is None or not entry.is_same(file.entry):
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
 
     def _until(self, view: View, rejected: Rejected) -> View:

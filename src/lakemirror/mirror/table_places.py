@@ -11,6 +11,7 @@ dropped: `Tables/sales` when a schema `sales` has taken the name, or the other w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 
@@ -92,6 +93,15 @@ def check_no_table_around(storage: Storage, target: str, identity: str = "") -> 
             )
         message = f"{path}, {where} the place of {target}, is a table that is not dropped yet"
         raise LakemirrorError("concurrent-commit", message)
+
+
+def in_other_case(storage: Storage, target: str) -> str | None:
+    """The Delta table whose place differs from `target` in case alone."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in storage.list(target.rpartition("/")[0], lambda _: False).folders:
+            if path != target and path.lower() == target.lower() and storage.exists(f"{path}/_delta_log"):
+                return path
+    return None
 
 
 def tables_near(storage: Storage, target: str) -> Iterator[str]:

@@ -218,7 +218,9 @@ def _expected_side(
         raise NotComparable("the archive does not show in which order the files came")
     phases, partial = archive.phases, archive.has_partial_rows
     depends = {name for phase in phases for name in (*phase.meaning.sequence, *phase.meaning.track)}
-    for name in depends & left_out.keys():
+    if archive.history is not None and not all(phase.meaning.track for phase in phases):
+        depends |= left_out.keys()
+    for name in sorted(depends & left_out.keys()):
         raise NotComparable(f"the rows depend on column {name!r}, which is not compared")
     is_versions, marks_deleted = archive.history is not None, any(each.name == DELETED for each in archive.columns)
     if is_versions and partial and len({phase.meaning.is_soft for phase in phases}) > 1:

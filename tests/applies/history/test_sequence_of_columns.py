@@ -6,6 +6,7 @@ import os
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import duckdb
@@ -17,6 +18,7 @@ from tests.landing import declare
 from tests.table_rows import read_table, table_rows
 
 from lakemirror import MirroredDatabase
+from lakemirror.delta.log import read_snapshot
 from lakemirror.maintenance.compaction import merge_small_files
 from lakemirror.storage import LocalStorage
 from lakemirror.verify.proof import Options, verify_database
@@ -96,3 +98,37 @@ def test_readers_find_the_bounds_by_the_names_of_the_columns(tmp_path: Path) -> 
     rows = read_table(tmp_path / "Tables/t__history")
     found = duckdb.sql("SELECT v FROM rows WHERE id = 1 AND __START_AT.day = DATE '2026-01-02' ORDER BY __START_AT.n")
     assert [value for (value,) in found.fetchall()] == ["tie again", "a10"]
+
+
+def test_bounds_under_column_mapping(tmp_path: Path) -> None:
+    """Fields of structs have ids and names in files, too; the history can still be made again."""
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": ["day", "no. of day"], "history": "scd2"})
+    kinds: Any = {"id": [1], "v": ["a"]}
+    for number, day in ((1, FIRST), (2, SECOND), (3, SECOND)):
+        later = {"n (later)": [1]} if number == 3 else {}
+        put_at(tmp_path, "t", number, marked([4], **kinds, **{"day": [day], "no. of day": [number]}, **later))
+    database = MirroredDatabase(tmp_path, engine="local", durability="process", settle=0, batch_files=1)
+    expected = [{"day": FIRST, "no. of day": 1}, {"day": SECOND, "no. of day": 3}]
+    for act in (lambda: database.sync().failed, lambda: database.build_history("t")):
+        act()
+        rows = read_table(tmp_path / "Tables/t__history").sort_by("n (later)").to_pylist()
+        assert sorted((row["__START_AT"] for row in rows), key=str) == expected
+
+
+def test_bounds_are_widened_as_the_columns_are(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": ["n", "m"], "history": "scd2"})
+    wide = 1.1
+    for number, n in enumerate([pa.array([0.5], pa.float32()), pa.array([wide]), pa.array([2.5])], start=1):
+        put_at(tmp_path, "t", number, marked([4], id=[1], v=[number], n=n, m=[1]))
+        settings: Any = {"engine": "local", "durability": "process", "settle": 0, "on_type_change": "widen"}
+        assert not MirroredDatabase(tmp_path, **settings).sync().failed
+    table = tmp_path / "Tables/t__history"
+    found = [(row["__START_AT"]["n"], (row["__END_AT"] or {}).get("n")) for row in read_table(table).to_pylist()]
+    assert sorted(found) == [(0.5, wide), (wide, 2.5), (2.5, None)]
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and "typeWidening" in (snapshot.protocol.reader_features or ())
+    database = MirroredDatabase(tmp_path, engine="local", durability="process")
+    database.build_history("t")
+    assert [(row["__START_AT"]["n"], row["v"]) for row in read_table(table).sort_by("v").to_pylist()] == [
+        (0.5, 1), (wide, 2), (2.5, 3),
+    ]  # fmt: skip

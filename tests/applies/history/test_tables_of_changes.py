@@ -201,6 +201,24 @@ def test_two_folders_do_not_share_a_history_table(tmp_path: Path) -> None:
     assert sum(held(tmp_path, "log").values()) == 1
 
 
+def test_a_name_that_another_table_has_in_other_case(tmp_path: Path) -> None:
+    for name in ("log", "Log"):
+        declare(tmp_path, "a", ["id"], lakemirror={"history": {"mode": "changes", "name": name}})
+        put(tmp_path, "a", 1 if name == "log" else 2, {"id": [1]})
+        if name == "log":
+            sync(tmp_path)
+    error = failure(tmp_path, "a")
+    assert error.code == "table-name-ambiguous" and "Tables/Log and Tables/log" in error.message
+    assert error.file == "Files/LandingZone/a/_metadata.json" and not (tmp_path / "Tables/Log").exists()
+    declare(tmp_path, "a", ["id"], lakemirror={"history": {"mode": "changes", "name": "log"}})
+    sync(tmp_path)
+    assert sum(held(tmp_path, "log").values()) == 2
+    declare(tmp_path, "a", ["id"], lakemirror={"history": {"mode": "changes", "name": "Log"}})
+    MirroredDatabase(tmp_path).drop_history("a")
+    sync(tmp_path)
+    assert (tmp_path / "Tables/Log").exists()
+
+
 @pytest.mark.parametrize("name", ["t", "T", "a/b", "other.t", "_x"])
 def test_a_name_that_a_history_table_cannot_have(tmp_path: Path, name: str) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"history": {"mode": "changes", "name": name}})

@@ -102,6 +102,21 @@ def test_options_that_a_table_cannot_follow(
         assert {error.code for error in MirroredDatabase(tmp_path).sync().failed.values()} == found
 
 
+@pytest.mark.parametrize("waiting", [None, {"n": [2]}, {}], ids=["no file waits", "the files have it", "they lack it"])
+@pytest.mark.parametrize("history", [[], ["changes"], ["scd2"]], ids=str)
+def test_a_sequence_that_applied_files_lack(tmp_path: Path, history: list[str], waiting: dict[str, Any] | None) -> None:
+    """Applied files need none; versions need it in the rows with which they begin."""
+    declare(tmp_path, "orders", ["id"])
+    put(tmp_path, "orders", 1, {"id": [1]})
+    assert not MirroredDatabase(tmp_path).sync().failed
+    declare(tmp_path, "orders", ["id"], lakemirror={"sequence": "n", "history": history})
+    for number in (2, 3) if waiting is not None else ():
+        put(tmp_path, "orders", number, {"id": [1], **(waiting or {})})
+    found = [each.code for each in check(tmp_path, settle=0) if each.severity == "error"]
+    assert found == ["sequence-missing"] * (history == ["scd2"] or waiting == {})
+    assert found == [error.code for error in MirroredDatabase(tmp_path).sync().failed.values()]
+
+
 def assert_agreed(database: Path, settings: dict[str, Any]) -> None:
     (database / "mirroring.json").write_text(json.dumps({"lakemirror": settings}))
     errors = [each for each in check(database) if each.severity == "error"]

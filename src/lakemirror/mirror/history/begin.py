@@ -26,7 +26,7 @@ from lakemirror.mirror.apply import make_table_folder, state_actions, transactio
 from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_dropped, end_open, open_versions_as
-from lakemirror.mirror.history.row_options import options_kept
+from lakemirror.mirror.history.row_options import check_none_added, options_kept
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
 from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
@@ -69,19 +69,13 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
     """
     table, at = base.history, view.at
     assert table is not None and at is not None and current.snapshot is not None
-    before = current.snapshot.metadata.value
     rows: list[Action] = []
     declared, is_late, began = view.files.metadata, table.options.mode == LATE, 0
-    columns = from_delta(before["schemaString"])
-    if base.snapshot is not None:
-        own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
-        columns = tuple(_wider(each, own.get(each.name.lower()), table.target) for each in columns)
-    batch = Batch((), columns, append_only=True)
-    metadata = history_metadata(view_of(view, table), base, batch, rules)
+    metadata = metadata_to_begin(view, current, base, rules)
     if base.snapshot is None:
         if not is_late:
             began = begins_at(view) if at.number else 0
-            metadata = _of_new(metadata, before, began)
+            metadata = _of_new(metadata, current.snapshot.metadata.value, began)
         make_table_folder(base)
         if table.options.mode == SCD2:
             rows = first_versions(view, current, base.path, metadata, began or begins_at(view))
@@ -116,6 +110,20 @@ def begin(view: View, current: Base, base: Base, rules: TableRules) -> None:
         raise
     delta.commit(base.path, base.snapshot, actions, durability=rules.durability)
     failpoints.reach("history.after-begin")
+
+
+def metadata_to_begin(view: View, current: Base, base: Base, rules: TableRules) -> dict[str, Any]:
+    """The `metaData` action of a history table that begins, with the columns of the mirrored table. Parameters, errors:
+    as of `begin`."""
+    table = base.history
+    assert table is not None and current.snapshot is not None
+    if not view.is_recreated:
+        check_none_added(current.snapshot.metadata.value, current.shown)
+    columns = from_delta(current.snapshot.metadata.value["schemaString"])
+    if base.snapshot is not None:
+        own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}
+        columns = tuple(_wider(each, own.get(each.name.lower()), table.target) for each in columns)
+    return history_metadata(view_of(view, table), base, Batch((), columns, append_only=True), rules)
 
 
 def _of_new(metadata: dict[str, Any], current: Mapping[str, Any], began: int) -> dict[str, Any]:

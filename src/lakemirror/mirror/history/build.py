@@ -9,6 +9,7 @@ nothing, and begins again. An engine may work meanwhile: where it commits first,
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -303,7 +304,7 @@ class _Build:
                     why = f"{self.table.target} has the column {own.name!r}, which no change file gives values"
                     raise incomplete(self.view, why, f"Drop the column of {self.table.target}, or leave it as it is.")
                 kind = kinds.get(own.name, own.type)
-                if kind != own.type and not widens(own.type, kind):
+                if kind != own.type and not widens(own.type, kind) and not _are_of_one_sequence(own.type, kind):
                     message = f"{self.table.target}: column {own.name!r} is {own.type}, and would become {kind}"
                     raise TableError("type-changed", message, table=self.table.target, column=own.name, hint=AWAY)
             kept = {name: each for name, each in value["configuration"].items() if name not in _OF_BEFORE}
@@ -323,6 +324,14 @@ class _Build:
             built, first=1, last=self.view.position, built=True, file=last.file, size=last.size,
             modified=last.modified, tag=last.tag, token=last.token, committed=last.committed, history=self.table.label,
         )  # fmt: skip
+
+
+def _are_of_one_sequence(one: str, other: str) -> bool:
+    """True for the types of bounds by the same columns: their own types are compared as those of the columns are."""
+    if not one.startswith("{") or not other.startswith("{"):
+        return False
+    fields = [json.loads(each).get("fields", ()) for each in (one, other)]
+    return [each["name"] for each in fields[0]] == [each["name"] for each in fields[1]] != []
 
 
 def _apart(adds: Iterable[Action], source: Target) -> Iterator[list[Action]]:

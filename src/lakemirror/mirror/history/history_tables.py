@@ -36,7 +36,7 @@ from lakemirror.mirror.position import (
 )
 from lakemirror.mirror.schema_evolution import check_needed_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, applied_after, applied_of, read_table_log
-from lakemirror.mirror.table_places import check_no_table_around
+from lakemirror.mirror.table_places import check_no_table_around, in_other_case
 from lakemirror.status.status import format_time
 from lakemirror.storage import Entry, Storage
 
@@ -106,8 +106,8 @@ class HistoryObserver:
         """The history tables that the options ask for. `identity`: of the table folder; `earlier`: those that it had
         before resyncs, whose files a history table has.
 
-        TableError, with the table's name: `metadata-invalid`, `table-name-ambiguous`, `target-foreign`,
-        `table-restored`, `key-columns-missing-in-table`.
+        TableError, with the name of the table or of `_metadata.json`: `metadata-invalid`, `table-name-ambiguous`,
+        `target-foreign`, `table-restored`, `key-columns-missing-in-table`.
         """
         named = named_tables(self._name, self._target, metadata)
         return tuple(self._looked(table, metadata, (identity, *earlier)) for table in named)
@@ -134,6 +134,9 @@ class HistoryObserver:
             _check(named, table)
         else:
             check_no_table_around(self._storage, named.target)
+            if named.options.name and (other := in_other_case(self._storage, named.target)) is not None:
+                message = f"{metadata.file}: lakemirror.history.name: {named.target} and {other} differ in case alone"
+                raise TableError("table-name-ambiguous", message, file=metadata.file, hint=_OTHER_CASE)
         is_same = table is not None and at is not None and at.identity in same
         before = parse_detection(table.detection, path) if table is not None and is_same else Detection()
         detection = declared(before, metadata, at.number if at is not None and is_same else 0, str(self._name))
@@ -264,4 +267,5 @@ GAP = "history-gap"
 """The code of the warning that a history table lacks changes of files."""
 
 AWAY = "Move that table away: its history begins again with the next change."
+_OTHER_CASE = "Write the name as the table has it. Or run `lakemirror history drop DB TABLE`: its history begins again."
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'

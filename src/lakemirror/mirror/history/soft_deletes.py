@@ -19,16 +19,18 @@ from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import from_delta, to_delta, with_mapping
-from lakemirror.engines.engine import Engine, Preference, choose
+from lakemirror.engines.engine import Engine, choose
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
-from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, OWN_NAMES
+from lakemirror.mirror.history.history_tables import HistoryTable
+from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, check_none_added
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import HIGHEST_ID, Base
 from lakemirror.mirror.schema_evolution import stored_names
+from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import place
 
 _AT_ONCE = 1 << 30  # bytes of data files that are written again together
@@ -39,14 +41,27 @@ def are_to_begin(view: View, base: Base) -> bool:
     """True if the table has rows, and deletes become soft with the next apply."""
     if view.files.metadata.options.deletes != SOFT or base.snapshot is None or view.is_recreated:
         return False
-    return bool(base.snapshot.files) and DELETED not in stored_names(base.snapshot.metadata.value)
+    before = base.snapshot.metadata.value
+    is_soft = before["configuration"].get(DELETES_PROPERTY) == SOFT and DELETED in stored_names(before)
+    return bool(base.snapshot.files) and not is_soft
 
 
-def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: Preference, durability: str) -> None:
-    """Makes the commit. LakemirrorError `concurrent-commit` if another one came first; TableError
-    `table-feature-unsupported` for a table whose files cannot be written again."""
+def begin(
+    view: View,
+    base: Base,
+    history_base: Callable[[HistoryTable], Base],
+    engine: Callable[[str], Engine],
+    rules: TableRules,
+) -> None:
+    """Makes the commit. `history_base`: gives a history table. LakemirrorError `concurrent-commit` if another one came
+    first; TableError `table-feature-unsupported` for a table whose files cannot be written again, and where a history
+    table cannot follow options that were declared with the soft deletes: then all of them can be taken back."""
     snapshot = base.snapshot
     assert snapshot is not None
+    from lakemirror.mirror.history.begin import metadata_to_begin  # few tables have a history
+
+    for table in view.history:
+        metadata_to_begin(view, base, history_base(table), rules)
     reason = unsupported_reason(snapshot)
     if reason is not None:
         message = f"{base.shown}: deletes cannot become soft, because the data files cannot be written again: {reason}"
@@ -56,7 +71,7 @@ def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: P
     columns = (replace(each, default="false") if each.name == DELETED else each for each in target.columns)
     target = replace(target, columns=tuple(columns), version=snapshot.version + 1)
     size = sum(int(add["size"]) for add in snapshot.files.values())
-    chosen = engine(choose(preference, size).engine)
+    chosen = engine(choose(rules.preference, size).engine)
     now = int(time.time() * 1000)
     actions: list[Action] = []
     try:
@@ -74,16 +89,13 @@ def begin(view: View, base: Base, engine: Callable[[str], Engine], preference: P
     first: list[Action] = [{"commitInfo": info}, {"metaData": metadata}]
     if protocol != snapshot.protocol:
         first.append(protocol.to_action())
-    commit(base.path, snapshot, [*first, *actions], durability=durability)
+    commit(base.path, snapshot, [*first, *actions], durability=rules.durability)
 
 
 def _with_own(before: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The `metaData` action with our columns. TableError `column-name-reserved` if the table has one of the names."""
+    """The `metaData` action with our columns. Errors as of `check_none_added`."""
+    check_none_added(before, path)
     columns = from_delta(before["schemaString"])
-    taken = next((each.name for each in columns if each.name.lower() in OWN_NAMES), None)
-    if taken is not None:
-        message = f"{path}: lakemirror adds a column {taken!r} for soft deletes, and the table has one"
-        raise TableError("column-name-reserved", message, table=path, column=taken)
     configuration = {**before["configuration"], DELETES_PROPERTY: SOFT}
     schema = to_delta((*columns, *OWN_COLUMNS), before["schemaString"])
     if configuration.get(MAPPING, "none") != "none":
