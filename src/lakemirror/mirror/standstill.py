@@ -101,7 +101,7 @@ def check_none_came_back(storage: Storage, folder: TableFolder, targets: Sequenc
     file is not in quarantine any more. `targets`: these tables."""
     for target in targets:
         if storage.capabilities.waits and not storage.exists(target):  # a store has no folder that an act could see
-            storage.write(f"{target}/{new_name({}, version=0)}", b"")  # it goes as what a killed apply leaves
+            storage.write_new(f"{target}/{new_name({}, version=0)}", b"")  # it goes as what a killed apply leaves
     paused = storage.stat(f"{folder.name.folder}/{PAUSED}")  # first: a pause ends after its files came back
     if paused is not None or not all(storage.stat(entry.path) for entry in folder.quarantined):
         raise LakemirrorError("concurrent-commit", f"{folder.name} was paused, or files came back from quarantine")
