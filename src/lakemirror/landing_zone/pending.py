@@ -255,8 +255,8 @@ class SeenFiles:
     def __init__(self, storage: Storage, settle: float) -> None:
         self._storage = storage
         self._settle = settle
-        self._footers: dict[str, tuple[str, pq.FileMetaData]] = {}
-        self._first_seen: dict[str, tuple[str, float]] = {}
+        self._footers: dict[str, tuple[Entry, pq.FileMetaData]] = {}
+        self._first_seen: dict[str, tuple[Entry, float]] = {}
 
     def readiness(self, now: float) -> Readiness:
         """When a file is complete, at a look now."""
@@ -269,7 +269,8 @@ class SeenFiles:
         waiting = [
             file.entry
             for file in files.changes
-            if self._footers.get(file.entry.path, ("",))[0] != file.entry.etag and not applied.holds(file)
+            if (read := self._footers.get(file.entry.path)) is None or not read[0].is_same(file.entry)
+            if not applied.holds(file)
         ][:most]
 
         def fetch(entry: Entry) -> None:
@@ -289,11 +290,11 @@ class SeenFiles:
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
         cached = self._footers.get(entry.path)
-        if cached is not None and cached[0] == entry.etag:
+        if cached is not None and cached[0].is_same(entry):
             return cached[1]
         with self._storage.open(entry.path, entry) as file:
             footer = read_footer(file)
-        self._footers[entry.path] = (entry.etag, footer)
+        self._footers[entry.path] = (entry, footer)
         return footer
 
     def _steady_at(self, now: float, entry: Entry) -> float:
@@ -301,8 +302,8 @@ class SeenFiles:
         settled = entry.modified / 1e9 + self._settle
         if now >= settled:
             return settled
-        etag, since = self._first_seen.get(entry.path, ("", now))
-        if etag != entry.etag:
+        seen, since = self._first_seen.get(entry.path, (None, now))
+        if seen is None or not seen.is_same(entry):
             since = now
-            self._first_seen[entry.path] = (entry.etag, now)
+            self._first_seen[entry.path] = (entry, now)
         return min(settled, since + _STEADY)

@@ -15,6 +15,7 @@ import pytest
 from tests.applies.test_columns_of_others import Fields, added, altered, dropped, renamed
 from tests.change_tables import expected_versions, held_versions, marked, put_at
 from tests.landing import declare, folder
+from tests.rounds import every_second
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
@@ -92,8 +93,10 @@ NEEDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "again"])
-@pytest.mark.parametrize(("table", "name"), NEEDED)
+@pytest.mark.parametrize(
+    ("table", "name", "again"),
+    every_second([(*each, (number + of) % 2 == 1) for number, each in enumerate(NEEDED) for of in (0, 1)]),
+)
 def test_a_column_that_no_change_can_be_applied_without(tmp_path: Path, table: str, name: str, again: bool) -> None:
     begun(tmp_path, ALL)
     target = tmp_path / "Tables" / table
@@ -163,15 +166,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all": ALL,
 }
 PLACES = [
-    pytest.param(options, where, id=f"{options}-{name}")
+    pytest.param(options, where, act, id=f"{options}-{name}-{act}")
     for options in OPTIONS
     for name, where in (("mirrored", TABLES[:1]), ("history", TABLES[1:]), ("every", TABLES))
     if options != "soft" or name == "mirrored"  # it has no other table
+    for act in ACTS
 ]
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(("options", "where"), PLACES)
+@pytest.mark.parametrize(("options", "where", "act"), every_second(PLACES))
 def test_another_column(tmp_path: Path, options: str, act: str, where: tuple[str, ...]) -> None:
     """Old values go with their column; what change files still have comes again, NULL in older rows."""
     begun(tmp_path, OPTIONS[options])
@@ -204,8 +207,7 @@ def test_another_column(tmp_path: Path, options: str, act: str, where: tuple[str
         assert not wrong(tmp_path)
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(("options", "where"), PLACES)
+@pytest.mark.parametrize(("options", "where", "act"), every_second(PLACES, 1))  # those that the test above leaves out
 def test_another_column_that_change_files_do_not_have_any_more(
     tmp_path: Path, options: str, act: str, where: tuple[str, ...]
 ) -> None:
