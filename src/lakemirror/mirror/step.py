@@ -193,8 +193,11 @@ class Replicator:
         take that version (`standstill.py`).
         """
         files, folder = [item.file for item in planned.batch.files], planned.view.files.folder
-        if folder.quarantined and any(each.base.snapshot is None for each in (planned, *planned.also)):
-            check_none_came_back(self._storage, folder)
+        if folder.quarantined:
+            new = [each.base.history for each in (planned, *planned.also) if each.base.snapshot is None]
+            targets = [self.target if table is None else table.target for table in new]
+            if targets:
+                check_none_came_back(self._storage, folder, targets)
         if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from tests.applies.test_columns_of_others import Fields, added, altered, dropped, renamed
-from tests.change_tables import marked, put_at
+from tests.change_tables import expected_versions, held_versions, marked, put_at
 from tests.landing import declare, folder
 from tests.rounds import every_second
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import Wish, drop
 from lakemirror.maintenance.compaction import merge_small_files
@@ -240,6 +241,23 @@ def test_column_mapping_may_be_dropped(tmp_path: Path) -> None:
     put_at(tmp_path, "t", 3, marked([2], id=[2], n=[3]))
     assert sync(tmp_path) is None
     assert rows(tmp_path, "t", "id", "w", "__deleted") == [(1, "a", True), (2, "b", True)]
+
+
+def test_deletion_vectors_may_be_dropped(tmp_path: Path) -> None:
+    """Of a history table alone: it goes on without them, and the mirrored table has them."""
+    declare(tmp_path, "t", ["id"], lakemirror=(options := {"sequence": "n", "history": "scd2"}))
+    for number in range(1, 5):
+        put_at(tmp_path, "t", number, marked([4, 4], id=[1, number + 1], v=[f"{number}", "x"], n=[number * 10] * 2))
+        assert sync(tmp_path) is None
+        if number == 2:
+            drop(str(tmp_path / "Tables/t__history"), Wish(("deletionVectors",)))
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], options)
+    vectors = {}
+    for table in ("t", "t__history"):
+        snapshot = read_snapshot(tmp_path / "Tables" / table)
+        assert snapshot is not None
+        vectors[table] = any("deletionVector" in add for add in snapshot.files.values())
+    assert vectors == {"t": True, "t__history": False}
 
 
 @pytest.mark.parametrize("name", ["id", "__START_AT", "__END_AT"])
