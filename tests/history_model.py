@@ -89,6 +89,20 @@ class HistoryModel:
     earlier_events: list[Event] = field(default_factory=list)
     earlier_versions: list[dict[str, Any]] = field(default_factory=list)
     since: tuple[Any, ...] = ()
+    first_versions: list[Event] = field(default_factory=list)
+    rows_beside: dict[Any, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def switched_on(self, options: Mapping[str, Any], moment: datetime) -> None:
+        """Versions begin after these files, at `moment` or at the sequences of the rows. Of several rows of a key that
+        inserts made, the last is the version; the others stay in the table until the key changes."""
+        rows = {key: self._rows_after(events) for key, events in self._by_key().items()}
+        self.options = options
+        for key, its in rows.items():
+            events = [Event(UPSERT, key, row, "", 0, moment, None) for row in its]
+            events.sort(key=self._order)
+            self.first_versions += events[-1:]
+            self.rows_beside[key] = [event.row for event in events[:-1]]
+        self.events = []
 
     def apply(self, file: ChangeFile) -> None:
         """Takes the next file that arrives."""
@@ -162,6 +176,8 @@ class HistoryModel:
     def current(self) -> Counter[tuple[Any, ...]]:
         """The rows of the mirrored table, order-free; with soft deletes `__deleted` and `__deleted_at` come last."""
         rows = [row for events in self._by_key().values() for row in self._rows_after(events)]
+        changed = {event.key for event in self.events}
+        rows += [row for key, beside in self.rows_beside.items() if key not in changed for row in beside]
         return self._bag(rows, (*self.columns, *((DELETED, DELETED_AT) if self.deletes == "soft" else ())))
 
     def changes(self) -> Counter[tuple[Any, ...]]:
@@ -191,7 +207,7 @@ class HistoryModel:
     def _by_key(self) -> dict[Any, list[Event]]:
         """The events of each key, in their order: by sequence, else as they came. Python's sort is stable."""
         found: dict[Any, list[Event]] = {}
-        for event in self.events:
+        for event in (*self.first_versions, *self.events):
             if not self._is_ignored(event):
                 found.setdefault(event.key, []).append(event)
         return {key: sorted(events, key=self._order) for key, events in found.items()}

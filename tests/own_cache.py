@@ -29,3 +29,9 @@ def use() -> None:
         (own / name).symlink_to(users / name)
     os.environ[_OWN] = os.environ["LAKEMIRROR_CACHE_DIR"] = str(own)
     atexit.register(shutil.rmtree, own, ignore_errors=True)
+
+
+def share_archives(cache: Path) -> None:
+    """A JVM with this other cache folder starts with the class-data archives of the user's, where there are some."""
+    cache.mkdir(exist_ok=True)
+    (cache / "archives").symlink_to(Settings().with_environment().cache_folder / "archives")

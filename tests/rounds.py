@@ -1,9 +1,11 @@
-"""How many rounds a test of random cases has: fewer by `make test`, which has little time, than in any other run."""
+"""How many rounds a test of random cases has, and how many cases a matrix: fewer by `make test`, which has little time,
+than in any other run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import isfunction
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,6 +20,7 @@ SLOW: dict[str, Any] = {
 """Settings of a random test whose single case takes seconds: none is made smaller after a failure."""
 
 _run: dict[str, bool] = {}
+T = TypeVar("T")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -42,3 +45,8 @@ def pytest_pycollect_makeitem(obj: object) -> list[pytest.Item] | None:
 def rounds(quick: int, full: int) -> int:
     """`quick` in a run of `-m "not full"`, else `full`."""
     return quick if _run.get("quick") else full
+
+
+def every_second(cases: Sequence[T], first: int = 0) -> Sequence[T]:
+    """The cases with numbers `first`, `first` + 2, … in a run of `-m "not full"`, else all."""
+    return cases[first::2] if _run.get("quick") else cases

@@ -106,7 +106,7 @@ def in_memory(*, old: bool = False) -> Iterator[str]:
     """Its address."""
     handler = type("Handler", (_Handler,), {"tables": {}, "schemas": {"default"}, "old": old})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:

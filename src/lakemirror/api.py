@@ -316,7 +316,7 @@ class MirroredDatabase:
         from lakemirror.mirror.history import history_operations
 
         require_zone(self.storage)
-        return history_operations.drop_history(self.storage, table, self.settings.default_schema)
+        return history_operations.drop_history(self.storage, table, self.settings)
 
     def build_history(self, table: str) -> operations.Outcome:
         """Makes the history tables of a table again from its applied files, up to where the table is.

@@ -185,7 +185,8 @@ CODES: dict[str, Kind] = {
         False,
         3,
         500,
-        "Check the path; restore the Delta table, or delete the table folder and publish it again.",
+        "Check the path; restore the Delta table, or delete the table folder and publish it again. "
+        "Move a history table away: it begins again.",
     ),
     "table-restored": Kind(
         False,

@@ -38,12 +38,12 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     return waiting.__setitem__
 
 
-def replaced(path: Path, rows: pa.Table, seconds: int = 5) -> None:
-    """Another file at the same place, with another time."""
-    new = path.with_name("_new")
+def replaced(path: Path, rows: pa.Table, *, later: bool = True) -> None:
+    """Another file at the same place, with another time, or with the same time and size."""
+    new, old = path.with_name("_new"), path.stat()
     pq.write_table(rows, new)
-    later = path.stat().st_mtime + seconds
-    os.utime(new, (later, later))
+    os.utime(new, ns=(old.st_mtime_ns + later * 5 * 10**9,) * 2)
+    assert later or new.stat().st_size == old.st_size
     new.replace(path)
 
 
@@ -58,7 +58,10 @@ def test_a_file_with_markers_in_the_place_of_one_that_becomes_a_data_file(tmp_pa
     assert database.bag("t") == Counter((number,) for number in range(ROWS - 2))
 
 
-def test_a_file_that_is_replaced_between_its_two_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("later", [True, False], ids=["another time", "the same time and size"])
+def test_a_file_that_is_replaced_between_its_two_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
     """Keys of the one file and rows of the other would leave the old row of key 3 beside the new one."""
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -73,7 +76,7 @@ def test_a_file_that_is_replaced_between_its_two_readings(tmp_path: Path, monkey
         found = look_up(*given)
         if not done:
             done.append(True)
-            replaced(path, pa.table({"id": [1, 3], "v": ["x", "z"], MARKER: [1, 1]}))
+            replaced(path, pa.table({"id": [1, 3], "v": ["x", "z"], MARKER: [1, 1]}), later=later)
         return found
 
     monkeypatch.setattr(pipeline, "find_keys", looked_up)

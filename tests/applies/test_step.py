@@ -62,7 +62,7 @@ def test_a_table_made_again_with_as_many_versions_is_another(tmp_path: Path, is_
         replicator._log.forget()
     before = sorted(path.name for path in table.rglob("*"))
     _, done = step(replicator, view)
-    assert isinstance(done, Conflict) and done.error().code == "concurrent-commit"
+    assert isinstance(done, Conflict) and done.error.code == "concurrent-commit"
     assert sorted(path.name for path in table.rglob("*")) == before
 
 

@@ -38,18 +38,20 @@ COLUMNS: dict[str, pa.DataType] = {
 def differences(session: Any, folder: Path, which: str = "all") -> list[str]:
     """Every case in which the Spark engine does other than the local one; none if all is well.
 
-    `which`: "some" leaves out those that ask nothing else of the way to Spark than the others, and take longest; with
-    "fewer" each way to find the keys has other shapes of tables, not all of them.
+    `which`: "some" leaves out those that ask nothing else of the way to Spark than the others, and take longest, also
+    of the bad rows; with "fewer" each way to find the keys has other shapes of tables, not all of them.
     """
     few, here = SparkEngine(session), SparkEngine(session, few_bytes=0)
     buckets = SparkEngine(session, few_bytes=0, driver_keys=0)
-    two, one, partial_rows = _tables, _tables, _partial_rows
+    two, one, partial_rows, bad_rows = _tables, _tables, _partial_rows, _bad_rows
     if which == "fewer":
         two, one = partial(_tables, shapes=("feed", "rewritten")), partial(_tables, shapes=("vectors",))
         partial_rows = partial(_partial_rows, shapes=(1,))
+    if which == "some":
+        bad_rows = partial(_bad_rows, only=("row-marker-invalid", "file-unreadable", "constraint-violated"))
     cases: list[tuple[str, SparkEngine, Callable[[SparkEngine, Path], Iterator[str]]]] = [
         ("few changes", few, _tables), ("keys in the driver", here, two), ("keys by buckets", buckets, one),
-        ("few changes", few, _bad_rows), ("any", here, _bad_rows),
+        ("few changes", few, _bad_rows), ("any", here, bad_rows),
         ("any", here, _too_large), ("any", here, _compaction), ("any", here, _gone),
         ("keys by buckets", buckets, _one_bad_row), ("any", here, _constraints),
         ("keys in the driver", here, _untyped_key), ("keys by buckets", buckets, _untyped_key),
@@ -103,7 +105,8 @@ def _tables(
         yield "inserts: rows are lost"
 
 
-def _bad_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
+def _bad_rows(engine: SparkEngine, folder: Path, only: tuple[str, ...] = ()) -> Iterator[str]:
+    """`only`: of these codes; none: of all."""
     good = unit(folder, 1, pa.table({"id": [1, 2], "v": ["a", "b"], ROW_MARKER: [4, 4]}))
 
     def bad(name: str, rows: dict[str, Any]) -> tuple[ChangeUnit, ...]:
@@ -131,6 +134,8 @@ def _bad_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
         "constraint-violated": (bad("o", {"id": [3, 4], "v": ["c", None], ROW_MARKER: [4, 1]}), strict, False),
     }  # fmt: skip
     for code, (units, table, append_only) in cases.items():
+        if only and code not in only:
+            continue
         told = {}
         for name, each in (("spark", engine), ("local", LocalEngine())):
             place = folder / f"{code}-{name}"

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests import own_cache
 
 from lakemirror.settings.settings import Settings
 from lakemirror.spark_session import jars, java
@@ -114,6 +115,7 @@ print(session.range(3).count())
 print(SparkContext._gateway.proc.pid)
 """
     )
+    own_cache.share_archives(tmp_path)
     done = run(script, tmp_path)
     assert done.stderr == ""
     error, count, pid = done.stdout.split()

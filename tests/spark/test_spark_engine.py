@@ -21,6 +21,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from tests import own_cache
 from tests.free_ports import free_port
 from tests.landing import MARKER, declare, put
 
@@ -40,7 +41,7 @@ PATIENCE = 1800.0  # of a machine with much else to do; none of these tests is a
 @pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
 @pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.full)])
 def test_connect(tmp_path: Path, which: str) -> None:
-    """Jobs, errors of tasks, and code for a server without lakemirror; `test_classic` has all cases."""
+    """Jobs, some errors of tasks, and code for a server without lakemirror; `test_classic` has all cases."""
     with connect_server(Path(sys.executable), jvm.spark_home(), tmp_path) as address:
         assert outcome(Path(sys.executable), tmp_path / "t", address, which) == []
         synced(Path(sys.executable), tmp_path, "--spark-remote", address)
@@ -67,11 +68,12 @@ def test_other_versions(version: str, way: str, tmp_path: Path) -> None:
 
 
 def synced(python: Path, folder: Path, *words: str) -> None:
-    """Runs `lakemirror sync --engine spark` with an empty cache, and reads what it made."""
+    """Runs `lakemirror sync --engine spark` with a cache that has no jar, and reads what it made."""
     database, cache = folder / "shop", folder / "cache"
     declare(database, "orders", ["id"])
     put(database, "orders", 1, {"id": [1, 2, 3], "name": ["a", "b", "c"], MARKER: pa.array([0, 0, 0], pa.int32())})
     put(database, "orders", 2, {"id": [1, 2], "name": ["x", None], MARKER: pa.array([4, 2], pa.int32())})
+    own_cache.share_archives(cache)
     command = [str(python), "-m", "lakemirror.cli", "sync", str(database), "--engine", "spark", *words]
     environment = {**clean(), "PYTHONPATH": str(ROOT / "src"), "LAKEMIRROR_CACHE_DIR": str(cache),
                    "LAKEMIRROR_SPARK_FROM_BYTES": "1"}  # fmt: skip

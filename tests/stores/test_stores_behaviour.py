@@ -13,6 +13,7 @@ from tests.databases import Database, parquet, place
 from tests.landing import MARKER
 from tests.model import ModelTable
 
+from lakemirror import failpoints
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance.compaction import merge_when_idle
@@ -201,3 +202,30 @@ def test_verify_finds_the_tables_sound(database: Database) -> None:
     report = verify_database(database.storage, [], Options(True, True, None, 1))
     assert [finding for table in report.tables for finding in table.findings] == []
     assert report.tables[0].rows == 500
+
+
+def test_a_file_that_comes_back_while_a_table_without_rows_is_made(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The apply writes no rows before version 0. Either it gives way, or the replay."""
+    database.declare("t", ["id"])
+    database.write(f"t/{1:020}.parquet", b"PAR1 no rows PAR1")
+    database.sync(on_bad_file="quarantine", settle=0.0)
+    database.write(f"t/_QuarantinedFiles/{1:020}.parquet", parquet({"id": [1]}))
+    database.put("t", 2, {"id": pa.array([], pa.int64())})
+    true, codes = failpoints.reach, list[str]()
+
+    def replays(name: str) -> None:
+        if name == "apply.before-commit":
+            monkeypatch.setattr(failpoints, "reach", true)
+            try:
+                codes.append("" if database.opened().replay("t").files else "no file")
+            except LakemirrorError as error:
+                codes.append(error.code)
+
+    monkeypatch.setattr(failpoints, "reach", replays)
+    database.sync()
+    assert codes in ([""], ["concurrent-commit"])
+    assert database.opened().replay("t").files == (codes != [""])
+    database.sync()
+    assert database.bag("t") == Counter([(1,)])

@@ -51,6 +51,12 @@ EMPLOYEE_CHANGES = [
     (2, 6, "Pat", "mechanic", 8),
     (0, 6, "Pat", "mechanic", 7),
 ]
+EMPLOYEES = {(5, "Chris", "owner", 6): 1}
+EMPLOYEE_VERSIONS = {
+    (5, "Chris", "manager", 5, 5, 6): 1,
+    (5, "Chris", "owner", 6, 6, None): 1,
+    (6, "Pat", "mechanic", 7, 7, 8): 1,
+}
 
 
 def users(history: Any = "scd2", **options: Any) -> HistoryModel:
@@ -78,12 +84,8 @@ def test_users_in_any_order_of_arrival(order: tuple[int, ...]) -> None:
 
 def test_employees() -> None:
     model = fill(users(), "id name role n", EMPLOYEE_CHANGES)
-    assert model.current() == {(5, "Chris", "owner", 6): 1}
-    assert model.versions() == {
-        (5, "Chris", "manager", 5, 5, 6): 1,
-        (5, "Chris", "owner", 6, 6, None): 1,
-        (6, "Pat", "mechanic", 7, 7, 8): 1,
-    }
+    assert model.current() == EMPLOYEES
+    assert model.versions() == EMPLOYEE_VERSIONS
     assert model.late_changes() == 2
 
 

@@ -99,7 +99,8 @@ def _lines(report: Report) -> list[str]:
             continue
         compared = f", compared with {table.compared:,}" if table.compared is not None else ""
         wrong = [finding for finding in table.findings if finding.severity == "error"]
-        state = "sound" if not wrong else counted(len(wrong), "finding")
+        is_known = table.version >= 0
+        state = counted(len(wrong), "finding") if wrong else "sound" if is_known else "not verified"
         what = f"version {table.version}, {counted(table.files, 'file')}, {counted(table.rows, 'row')}{compared}"
         lines.append(f"{table.table}: {state} ({what}, {table.seconds:.1f} s)")
         for finding in table.findings:

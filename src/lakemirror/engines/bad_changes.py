@@ -56,7 +56,11 @@ def named_errors(table: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
+        message = f"{table}: a file is gone: {error.filename or error}"
+        hint = (
+            "It is tried again. If the file stays away, `lakemirror verify DB TABLE` says what was lost and what helps."
+        )
+        raise LakemirrorError("concurrent-commit", message, hint=hint) from error
     except (pa.ArrowException, ValueError) as error:
         raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
     except OSError as error:

@@ -1,4 +1,5 @@
-"""The table's rows that complete partial rows (contract section 3a): the newest of each key, and missing ones."""
+"""The newest row of each key where inserts have made several: it completes partial rows (contract section 3a), and is
+the one that becomes a version (history.md section 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 from lakemirror.delta.data_files import version_in
 from lakemirror.engines.bad_changes import place_of
 from lakemirror.engines.kernels.partial_rows import FIRST, PartialRows
-from lakemirror.engines.row_work import FILE, ROW, Action, RowWork
+from lakemirror.engines.kernels.sequence_order import in_order, sequence_of, sequence_ranks
+from lakemirror.engines.kernels.version_rows import codes_of
+from lakemirror.engines.row_work import FILE, ROW, Action, RowWork, Target
 from lakemirror.errors import Rejected
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.landing_zone.row_markers import UNCHANGED
@@ -47,6 +50,22 @@ def written_at(candidates: Sequence[Action]) -> np.ndarray:
     return np.array([
         moment if version is None else newest[version] for version, moment in zip(versions, times, strict=True)
     ])  # fmt: skip
+
+
+def in_order_of_writing(files: Sequence[Action]) -> list[Action]:
+    """The files, the newest last: of rows with one key the last one is the newest, as far as files tell."""
+    return [files[place] for place in np.argsort(written_at(files), kind="stable")]
+
+
+def newest_of_keys(rows: pa.Table, target: Target, sequence: Sequence[str]) -> np.ndarray:
+    """The numbers (ascending) of the rows without those that have a newer row of their key: one with a higher sequence,
+    or of the same and after it."""
+    (codes,) = codes_of([rows], target)
+    ranks = sequence_ranks([sequence_of(rows, sequence)], len(codes))[0] if sequence else np.zeros(len(codes), np.int64)
+    order = in_order(codes, ranks)
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = codes[order][1:] != codes[order][:-1]
+    return np.sort(order[is_last])
 
 
 def missing_rows(partial: PartialRows, newest: pa.Table) -> np.ndarray:

@@ -151,10 +151,10 @@ def already_applied(files: TableFiles, applied: AppliedFiles, etags: Mapping[str
     return capped(warnings) if warnings else []
 
 
-def quarantined_numbers(folder: TableFolder, partition: str) -> set[int]:
-    """The numbers of a sequence whose files were set aside: they are not waited for."""
+def numbers_aside(aside: Sequence[Entry], folder: TableFolder, partition: str) -> set[int]:
+    """The numbers of a sequence whose files were set aside. Those that are quarantined are not waited for."""
     numbers = set()
-    for entry in folder.quarantined:
+    for entry in aside:
         inside, _, name = entry.path[len(folder.name.folder) + 1 :].partition("/")[2].rpartition("/")
         if inside == partition and (match := _NUMBERED.fullmatch(name)):
             numbers.add(int(match[1]))
@@ -193,8 +193,8 @@ def _lines(files: TableFiles, applied: AppliedFiles) -> Iterator[_Line]:
         after = applied.position(partition)
         waits = {number: entries for number, entries in numbered.items() if number > after}
         if waits:
-            rivals, skipped = files.rivals(partition), quarantined_numbers(files.folder, partition)
-            steps = _contiguous(partition, after, waits, rivals, skipped)
+            rivals, skipped = files.rivals(partition), numbers_aside(files.folder.quarantined, files.folder, partition)
+            steps = _contiguous(partition, after, waits, rivals, skipped, files.folder)
             yield _Line([entries[0] for entries in waits.values()], steps, is_whole=not metadata.partitioned)
 
 
@@ -204,6 +204,7 @@ def _contiguous(
     waits: dict[int, list[Entry]],
     rivals: dict[int, list[Entry]],
     skipped: Collection[int],
+    folder: TableFolder,
 ) -> Iterator[_Step | Waiting]:
     """The files of one sequence up to its first gap, which the table waits for."""
     number, seen = after, 0
@@ -215,7 +216,8 @@ def _contiguous(
         elif number not in skipped:
             oldest = min(entry.modified for later in waits if later > number for entry in waits[later])
             where = f" in {partition}" if partition else ""
-            yield Waiting(f"number {number}{where}", oldest / 1e9)
+            is_lost = number in numbers_aside(folder.processed, folder, partition)
+            yield Waiting(f"number {number}{where}{LOST if is_lost else ''}", oldest / 1e9)
             return
 
 
@@ -237,6 +239,8 @@ def _oldest(behind: Sequence[Entry]) -> int | None:
     return min((entry.modified for entry in behind), default=None)
 
 
+LOST = ", which is in _ProcessedFiles"
+"""Ends what a table waits for whose position is gone, with the Delta table or by a RESTORE of it."""
 _NUMBERED = re.compile(r"([0-9]{20})\.(?!.*\.error\.json$).+")
 _DOUBLE = re.compile(r"(.+)\.([0-9]+)")
 
@@ -251,8 +255,8 @@ class SeenFiles:
     def __init__(self, storage: Storage, settle: float) -> None:
         self._storage = storage
         self._settle = settle
-        self._footers: dict[str, tuple[str, pq.FileMetaData]] = {}
-        self._first_seen: dict[str, tuple[str, float]] = {}
+        self._footers: dict[str, tuple[Entry, pq.FileMetaData]] = {}
+        self._first_seen: dict[str, tuple[Entry, float]] = {}
 
     def readiness(self, now: float) -> Readiness:
         """When a file is complete, at a look now."""
@@ -265,7 +269,8 @@ class SeenFiles:
         waiting = [
             file.entry
             for file in files.changes
-            if self._footers.get(file.entry.path, ("",))[0] != file.entry.etag and not applied.holds(file)
+            if (read := self._footers.get(file.entry.path)) is None or not read[0].is_same(file.entry)
+            if not applied.holds(file)
         ][:most]
 
         def fetch(entry: Entry) -> None:
@@ -285,11 +290,11 @@ class SeenFiles:
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
         cached = self._footers.get(entry.path)
-        if cached is not None and cached[0] == entry.etag:
+        if cached is not None and cached[0].is_same(entry):
             return cached[1]
         with self._storage.open(entry.path, entry) as file:
             footer = read_footer(file)
-        self._footers[entry.path] = (entry.etag, footer)
+        self._footers[entry.path] = (entry, footer)
         return footer
 
     def _steady_at(self, now: float, entry: Entry) -> float:
@@ -297,8 +302,8 @@ class SeenFiles:
         settled = entry.modified / 1e9 + self._settle
         if now >= settled:
             return settled
-        etag, since = self._first_seen.get(entry.path, ("", now))
-        if etag != entry.etag:
+        seen, since = self._first_seen.get(entry.path, (None, now))
+        if seen is None or not seen.is_same(entry):
             since = now
-            self._first_seen[entry.path] = (entry.etag, now)
+            self._first_seen[entry.path] = (entry, now)
         return min(settled, since + _STEADY)

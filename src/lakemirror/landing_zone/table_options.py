@@ -23,6 +23,7 @@ OPTION_NAMES = frozenset({"deletes", "sequence", "late_days", "history"})
 _RESERVED = frozenset(name.lower() for name in NEVER_COLUMNS | ADDED_COLUMNS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_NAME = 255  # bytes; on most file systems
 _SUFFIXES = {CHANGES: "__changes", SCD2: "__history", LATE: "__late"}
 
 
@@ -118,6 +119,8 @@ def named_targets(options: TableOptions, mirrored: str, file: str) -> list[tuple
         wrong = _wrong_name(table, mirrored) if each.name else ""
         if table.lower() in found:
             wrong = "is the name of two tables"
+        if len(table.encode()) > _LONGEST_NAME:
+            wrong = f"has {len(table.encode())} bytes, and the name of a folder at most {_LONGEST_NAME}"
         if wrong:
             raise invalid(file, f"lakemirror.history.name: {table!r} {wrong}")
         found[table.lower()] = (each, table)

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lakemirror import failpoints
@@ -29,7 +28,7 @@ from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.kernels.data_rows import place_of
 from lakemirror.engines.late_deletes import may_have_deletes
-from lakemirror.engines.newest_rows import written_at
+from lakemirror.engines.newest_rows import in_order_of_writing
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.engines.versions import may_have_open
@@ -215,14 +214,9 @@ def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWor
     living = sum(map(policy.living_bytes, files))
     count = policy.pieces(snapshot.files.values(), living)
     target = replace(target_of(table, snapshot.metadata.value, keys), version=snapshot.version + 1)
-    return RewriteWork(target, tuple(_by_age(snapshot, files)), count)
-
-
-def _by_age(snapshot: Snapshot, files: Sequence[Action]) -> list[Action]:
-    """The files in the order in which they were written: of rows with one key the last one stays the last."""
     chosen = {id(add) for add in files}
-    found = [add for add in snapshot.files.values() if id(add) in chosen]
-    return [found[place] for place in np.argsort(written_at(found), kind="stable")]
+    in_log = [add for add in snapshot.files.values() if id(add) in chosen]
+    return RewriteWork(target, tuple(in_order_of_writing(in_log)), count)
 
 
 def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:

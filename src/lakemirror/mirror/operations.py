@@ -29,7 +29,7 @@ from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_of, path_in_zone
 from lakemirror.landing_zone.metadata import SEQUENTIAL, UPSERT_BY_DEFAULT, TableMetadata
 from lakemirror.landing_zone.option_patterns import OptionPatterns
-from lakemirror.landing_zone.pending import quarantined_numbers
+from lakemirror.landing_zone.pending import numbers_aside
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.landing_zone.zone import (
     MARKER,
@@ -193,8 +193,8 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
     The folder is new: its publisher begins at number 1, and the first file replaces the rows. Its keys and options are
-    those of the table. Error: `table-unknown` if no such table was dropped, `table-name-ambiguous` if it would be in
-    another table, or another one in it.
+    those of the table. A table of history gets no folder, and goes on with its mirrored table. Error: `table-unknown`
+    if no such table was dropped, `table-name-ambiguous` if it would be in another table, or another one in it.
     """
     schema, _, short = table.rpartition(".")
     name = TableName(schema, short)
@@ -209,10 +209,14 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     if not found:
         raise LakemirrorError("table-unknown", f"no dropped table {name} in {DROPPED}", table=table)
     newest = max(found)
+    kept = read_table_log(storage.uri(newest))
+    if kept is not None and kept.history:  # its table folder is that of the mirrored table
+        storage.move(newest, target)
+        return note(storage, "restore", name, Outcome(f"{name} is back in {target}"))
     failpoints.reach("restore.before-folder")
     if not storage.exists(name.folder):  # first: a table without a folder is dropped again
         place = f"{name.folder}/{METADATA}"
-        kept, snapshot = read_table_log(storage.uri(newest)), read_snapshot(storage.uri(newest))
+        snapshot = read_snapshot(storage.uri(newest))
         declared: dict[str, object] = {"keyColumns": list(kept.key_columns) if kept else []}
         if snapshot is not None and (options := options_kept(snapshot.metadata.configuration)):
             declared |= {name: options.pop(name) for name in (UPSERT_BY_DEFAULT,) if name in options}
@@ -253,7 +257,7 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
     for partition, number in _positions(storage, folder, folder.name.target(default_schema), metadata).items():
         ends[partition] = max(number, ends.get(partition, 0))
     for partition, last in sorted(ends.items()):
-        there = held.get(partition, {}).keys() | quarantined_numbers(folder, partition)
+        there = held.get(partition, {}).keys() | numbers_aside(folder.quarantined, folder, partition)
         gone = [number for number in range(1, last + 1) if number not in there]
         if gone:
             where = f" of {partition}" if partition else ""

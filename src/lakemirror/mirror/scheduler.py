@@ -307,7 +307,7 @@ class Scheduler:
         match done:
             case Conflict():
                 self._races[name] += 1
-                return Again(0.0) if self._races[name] <= _RACES else self._failed(name, look, done.error())
+                return Again(0.0) if self._races[name] <= _RACES else self._failed(name, look, done.error)
             case Begun():
                 return Again(0.0)
             case Applied():

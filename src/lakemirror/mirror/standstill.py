@@ -3,8 +3,8 @@
     `_paused.json` ─▶ an empty commit: an apply that began before loses its version ─▶ positions stay ─▶ the act
 
 Without it, an apply that has looked before a quarantined file comes back goes past its number, and the file is lost.
-A table's first apply makes the table's folder before it looks for the pause, and the act looks for the folder after it
-has made the pause: so at least one of them gives way.
+A table's first apply makes the table's folder, or a file in it in a store, before it looks for the pause, and the act
+looks for the folder after it has made the pause: so at least one of them gives way.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.data_files import new_name
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import PAUSED, TableFolder, TableName
 from lakemirror.storage import Storage
-from lakemirror.storage.durable import remove_empty_folders
+from lakemirror.storage.durable import completed, created, remove_empty_folders
 from lakemirror.storage.place import place
 
 _ROUNDS = 20  # commits of others that may come first
@@ -95,9 +96,13 @@ def beat_applies(act: str, storage: Storage, target: str) -> None:
     raise LakemirrorError("concurrent-commit", f"{table}: other commits always came first")
 
 
-def check_none_came_back(storage: Storage, folder: TableFolder) -> None:
-    """For the first apply of a table, right before its commit: `concurrent-commit` if the table folder is paused, or a
-    file is not in quarantine any more."""
+def check_none_came_back(storage: Storage, folder: TableFolder, targets: Sequence[str]) -> None:
+    """For the first apply of tables, right before its commit: `concurrent-commit` if the table folder is paused, or a
+    file is not in quarantine any more. `targets`: these tables."""
+    for target in targets:
+        if storage.capabilities.waits and not storage.exists(target):
+            # a store has no folder that an act could see; the file goes as what a killed apply leaves
+            completed(created(place(storage.uri(target)) / new_name({}, version=0)))
     paused = storage.stat(f"{folder.name.folder}/{PAUSED}")  # first: a pause ends after its files came back
     if paused is not None or not all(storage.stat(entry.path) for entry in folder.quarantined):
         raise LakemirrorError("concurrent-commit", f"{folder.name} was paused, or files came back from quarantine")

@@ -60,10 +60,7 @@ _MUCH_WORK = 32 << 20  # bytes of change files: before so much work, the log is 
 class Conflict:
     """Another commit came first, or a file changed: nothing was committed, and the table is observed again."""
 
-    message: str
-
-    def error(self) -> LakemirrorError:
-        return LakemirrorError("concurrent-commit", self.message)
+    error: LakemirrorError
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Replicator:
             self._observer.forget()
             if error.code != "concurrent-commit":
                 raise
-            return view, Conflict(error.message)
+            return view, Conflict(error)
         except BaseException:
             self._observer.forget()
             raise
@@ -196,8 +193,11 @@ class Replicator:
         take that version (`standstill.py`).
         """
         files, folder = [item.file for item in planned.batch.files], planned.view.files.folder
-        if folder.quarantined and any(each.base.snapshot is None for each in (planned, *planned.also)):
-            check_none_came_back(self._storage, folder)
+        if folder.quarantined:
+            new = [each.base.history for each in (planned, *planned.also) if each.base.snapshot is None]
+            targets = [self.target if table is None else table.target for table in new]
+            if targets:
+                check_none_came_back(self._storage, folder, targets)
         if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders() if len(files) > 1 else nullcontext():
                 self._check_still_there(files)
@@ -206,7 +206,7 @@ class Replicator:
         """`concurrent-commit` if a file is missing or another one: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)
-            if entry is None or entry.etag != file.entry.etag:
+            if entry is None or not entry.is_same(file.entry):
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
 
     def _until(self, view: View, rejected: Rejected) -> View:

@@ -152,7 +152,7 @@ class LocalStorage:
     def move_listed(self, entry: Entry, target: str) -> bool:
         try:
             with folder_of(self.root, entry.path) as (origin, name):
-                if _entry(origin, name, entry.path) != entry:
+                if not _entry(origin, name, entry.path).is_same(entry):
                     return False
                 with folder_of(self.root, target, make_below=_above_both(entry.path, target)) as (aside, new_name):
                     os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=aside)
@@ -211,7 +211,8 @@ class LocalStorage:
                                 folders.append(name)
                             elif item.is_file(follow_symlinks=False):
                                 found = item.stat(follow_symlinks=False)
-                                listing.files.append(Entry(name, found.st_size, found.st_mtime_ns))
+                                known = found.st_size, found.st_mtime_ns, "", found.st_ino, found.st_ctime_ns
+                                listing.files.append(Entry(name, *known))
                             else:
                                 listing.others[name] = kind_of(item.stat(follow_symlinks=False).st_mode)
                         except FileNotFoundError:
@@ -360,7 +361,7 @@ def _entry(folder: int, name: str, path: str) -> Entry:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise not_a_file(path, kind_of(found.st_mode))
-    return Entry(path, found.st_size, found.st_mtime_ns)
+    return Entry(path, found.st_size, found.st_mtime_ns, "", found.st_ino, found.st_ctime_ns)
 
 
 def _above_both(source: str, target: str) -> str:

@@ -26,13 +26,16 @@ it finishes the move (`Storage.finish_move`).
 class Entry:
     """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch.
 
-    `tag`: the ETag of an object in a store, which differs for another content; empty for a local file.
+    `tag`: the ETag of an object in a store, which differs for another content; empty for a local file. `inode`,
+    `changed`: of a local file, and its ctime in nanoseconds; 0 unknown.
     """
 
     path: str
     size: int
     modified: int
     tag: str = ""
+    inode: int = field(default=0, compare=False)
+    changed: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
@@ -45,6 +48,16 @@ class Entry:
         The modified time of an object is not used: a copied bucket has other times and the same content.
         """
         return f"{self.size:x}-{self.tag or format(self.modified, 'x')}"
+
+    def is_same(self, other: Entry) -> bool:
+        """False if the content may be another than it was at an earlier look of this process.
+
+        Beside what `etag` has, another local file in its place has another inode and another ctime. One of them alone
+        says nothing: links, moves and permissions change the ctime, and network mounts may give a file another inode.
+        """
+        if self.size != other.size or (self.tag or self.modified) != (other.tag or other.modified):
+            return False
+        return self.inode == other.inode or self.changed == other.changed or not (self.inode and other.inode)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
@@ -24,6 +24,18 @@ _KEYS = (
 )
 _POSITION = "Do not let `run` go on. Restore the log from a backup, or delete the table folder and publish it again."
 _BEHIND = "Move the history table away: its history begins again with the next change."
+_AWAY = "or move the history table away: it begins again with the next change."
+_BUILD = f"run `lakemirror history build DB TABLE --from-processed`, {_AWAY}"
+_OF_HISTORY = {
+    _RESTORE: f"Restore the file from a backup, {_BUILD}",
+    _LOG: f"Restore the log from a backup, {_AWAY}",
+    _READERS: f"Readers may skip rows. Rewrite the file: run OPTIMIZE on it, {_BUILD}",
+    _ROWS: f"Compare the listed keys with the source. To make all versions again, {_BUILD}",
+    _RESTORED: _BEHIND,
+    _KEYS: f"Rename the column back, or undo the drop by RESTORE, if nothing was applied since, {_AWAY}",
+    _POSITION: f"Do not let `run` go on. Restore the log from a backup, {_AWAY}",
+}
+"""The same for a table of history: it stays when its table folder is deleted."""
 
 KINDS: dict[str, tuple[str, str]] = {
     # the log
@@ -83,12 +95,14 @@ MOST_FINDINGS = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect that was found. `file`: its path in the table's folder or the database; empty for none."""
+    """A defect that was found. `file`: its path in the table's folder or the database; empty for none. `of_history`: in
+    a table of history."""
 
     code: str
     table: str
     message: str
     file: str = ""
+    of_history: bool = False
 
     @property
     def severity(self) -> str:
@@ -96,7 +110,8 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        return KINDS[self.code][1]
+        advice = KINDS[self.code][1]
+        return _OF_HISTORY.get(advice, advice) if self.of_history else advice
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -116,6 +131,10 @@ class TableReport:
     compared: int | None = None
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
+
+    def of_history(self) -> TableReport:
+        """The report with what to do about a table of history."""
+        return replace(self, findings=tuple(replace(each, of_history=True) for each in self.findings))
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from tests.applies.test_columns_of_others import Fields, added, altered, dropped, renamed
-from tests.change_tables import marked, put_at
+from tests.change_tables import expected_versions, held_versions, marked, put_at
 from tests.landing import declare, folder
+from tests.rounds import every_second
 from tests.table_rows import read_table
 
 from lakemirror import MirroredDatabase
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import Wish, drop
 from lakemirror.maintenance.compaction import merge_small_files
@@ -91,8 +93,10 @@ NEEDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "again"])
-@pytest.mark.parametrize(("table", "name"), NEEDED)
+@pytest.mark.parametrize(
+    ("table", "name", "again"),
+    every_second([(*each, (number + of) % 2 == 1) for number, each in enumerate(NEEDED) for of in (0, 1)]),
+)
 def test_a_column_that_no_change_can_be_applied_without(tmp_path: Path, table: str, name: str, again: bool) -> None:
     begun(tmp_path, ALL)
     target = tmp_path / "Tables" / table
@@ -162,15 +166,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all": ALL,
 }
 PLACES = [
-    pytest.param(options, where, id=f"{options}-{name}")
+    pytest.param(options, where, act, id=f"{options}-{name}-{act}")
     for options in OPTIONS
     for name, where in (("mirrored", TABLES[:1]), ("history", TABLES[1:]), ("every", TABLES))
     if options != "soft" or name == "mirrored"  # it has no other table
+    for act in ACTS
 ]
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(("options", "where"), PLACES)
+@pytest.mark.parametrize(("options", "where", "act"), every_second(PLACES))
 def test_another_column(tmp_path: Path, options: str, act: str, where: tuple[str, ...]) -> None:
     """Old values go with their column; what change files still have comes again, NULL in older rows."""
     begun(tmp_path, OPTIONS[options])
@@ -203,8 +207,7 @@ def test_another_column(tmp_path: Path, options: str, act: str, where: tuple[str
         assert not wrong(tmp_path)
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(("options", "where"), PLACES)
+@pytest.mark.parametrize(("options", "where", "act"), every_second(PLACES, 1))  # those that the test above leaves out
 def test_another_column_that_change_files_do_not_have_any_more(
     tmp_path: Path, options: str, act: str, where: tuple[str, ...]
 ) -> None:
@@ -238,6 +241,23 @@ def test_column_mapping_may_be_dropped(tmp_path: Path) -> None:
     put_at(tmp_path, "t", 3, marked([2], id=[2], n=[3]))
     assert sync(tmp_path) is None
     assert rows(tmp_path, "t", "id", "w", "__deleted") == [(1, "a", True), (2, "b", True)]
+
+
+def test_deletion_vectors_may_be_dropped(tmp_path: Path) -> None:
+    """Of a history table alone: it goes on without them, and the mirrored table has them."""
+    declare(tmp_path, "t", ["id"], lakemirror=(options := {"sequence": "n", "history": "scd2"}))
+    for number in range(1, 5):
+        put_at(tmp_path, "t", number, marked([4, 4], id=[1, number + 1], v=[f"{number}", "x"], n=[number * 10] * 2))
+        assert sync(tmp_path) is None
+        if number == 2:
+            drop(str(tmp_path / "Tables/t__history"), Wish(("deletionVectors",)))
+    assert held_versions(tmp_path, "t__history") == expected_versions(tmp_path, "t", ["id"], options)
+    vectors = {}
+    for table in ("t", "t__history"):
+        snapshot = read_snapshot(tmp_path / "Tables" / table)
+        assert snapshot is not None
+        vectors[table] = any("deletionVector" in add for add in snapshot.files.values())
+    assert vectors == {"t": True, "t__history": False}
 
 
 @pytest.mark.parametrize("name", ["id", "__START_AT", "__END_AT"])

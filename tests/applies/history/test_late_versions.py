@@ -18,6 +18,15 @@ from tests.change_tables import UNCHANGED, marked
 from tests.landing import declare, put
 from tests.rounds import rounds
 from tests.table_rows import read_table, table_rows
+from tests.unit.test_history_model import (
+    EMPLOYEE_CHANGES,
+    EMPLOYEE_VERSIONS,
+    EMPLOYEES,
+    NAME_VERSIONS,
+    USER_CHANGES,
+    USER_VERSIONS,
+    USERS,
+)
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta.log import read_snapshot
@@ -30,25 +39,13 @@ from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
 
-EVENTS = [  # the events of the worked example of Databricks' documentation, in its order: two come late
-    (0, 124, "Raul", "Oaxaca", 1),
-    (0, 123, "Isabel", "Monterrey", 1),
-    (0, 125, "Mercedes", "Tijuana", 2),
-    (0, 126, "Lily", "Cancun", 2),
-    (2, 123, None, None, 6),
-    (1, 125, "Mercedes", "Guadalajara", 6),
-    (1, 125, "Mercedes", "Mexicali", 5),
-    (1, 123, "Isabel", "Chihuahua", 5),
-]
-EXPECTED = [
-    (123, "Chihuahua", 5, 6),
-    (123, "Monterrey", 1, 5),
-    (124, "Oaxaca", 1, None),
-    (125, "Guadalajara", 6, None),
-    (125, "Mexicali", 5, 6),
-    (125, "Tijuana", 2, 5),
-    (126, "Cancun", 2, None),
-]
+EXAMPLES: dict[
+    str, tuple[dict[str, Any], str, list[Any], Any, Any]
+] = {  # of Databricks' documentation: changes in its order, the rows (SCD type 1), the versions (type 2)
+    "users": ({}, "id name city n", USER_CHANGES, USERS, USER_VERSIONS),
+    "names": ({"track": ["name"]}, "id name city n", USER_CHANGES, USERS, NAME_VERSIONS),
+    "employees": ({}, "id name role n", EMPLOYEE_CHANGES, EMPLOYEES, EMPLOYEE_VERSIONS),
+}
 
 
 def begun(database: Path, **more: Any) -> None:
@@ -125,15 +122,17 @@ def test_every_order_of_arrival_gives_the_same_versions(tmp_path: Path, deletes:
     assert found == {(("a", 1, 3), ("b", 5, None))}
 
 
-@pytest.mark.parametrize("batch_files", [1, 3, 10])
-def test_the_worked_example(tmp_path: Path, batch_files: int) -> None:
-    begun(tmp_path)
-    for number, (mark, key, name, city, at) in enumerate(EVENTS, 1):
-        put(tmp_path, "t", number, marked([mark], id=[key], name=[name], city=[city], n=[at]))
+@pytest.mark.parametrize("batch_files", [1, 3])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_worked_examples(tmp_path: Path, name: str, batch_files: int) -> None:
+    history, columns, changes, rows, expected = EXAMPLES[name]
+    begun(tmp_path, history={"mode": "scd2", **history})
+    for number, (mark, *values) in enumerate(changes, 1):
+        row = {column: [value] for column, value in zip(columns.split(), values, strict=True)}
+        put(tmp_path, "t", number, marked([mark], **row))
     sync(tmp_path, batch_files=batch_files)
-    rows = read_table(tmp_path / "Tables/t__history").to_pylist()
-    found = [(row["id"], row["city"], row["__START_AT"], row["__END_AT"]) for row in rows]
-    assert sorted(found, key=str) == sorted(EXPECTED, key=str)
+    assert table_rows(tmp_path, "t") == rows
+    assert table_rows(tmp_path, "t__history") == expected
 
 
 def test_an_ignored_delete_is_not_remembered(tmp_path: Path) -> None:

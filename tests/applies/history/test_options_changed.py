@@ -96,6 +96,27 @@ def test_an_option_is_changed(tmp_path: Path, before: dict[str, Any], after: dic
     assert found[1] == "B" and found[4] == "d"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "options"),
+    [("__deleted", True, SOFT), ("__deleted_at", "x", SOFT), ("__Deleted", 1, {**SOFT, "history": "changes"}),
+     ("__START_AT", 1, {"history": "scd2"}), ("__file", "x", {"history": "changes"}), ("__row", 1, ORDERED)],
+)  # fmt: skip
+def test_a_column_that_the_source_had_before(tmp_path: Path, name: str, value: Any, options: dict[str, Any]) -> None:
+    """It has a name that the option reserves. It is not taken for a column of ours, and is not lost."""
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, "t", 1, marked([4, 4], id=[1, 2], n=[1, 1], **{name: [value] * 2}))
+    assert sync(tmp_path) is None
+    rows = held(tmp_path)
+    declare(tmp_path, "t", ["id"], lakemirror=options)
+    put_at(tmp_path, "t", 2, marked([4], id=[1], n=[2]))
+    (told,) = [each for each in check(tmp_path, settle=0) if each.severity == "error"]
+    error = sync(tmp_path)
+    assert told.code == error.code == "column-name-reserved" and error.column == name
+    assert "Take the option" in error.hint and held(tmp_path) == rows
+    declare(tmp_path, "t", ["id"])
+    assert sync(tmp_path) is None and read_table(tmp_path / "Tables/t").num_rows == 2
+
+
 def test_a_resync_puts_the_changes_in_the_order_of_another_sequence(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n"})
     put_at(tmp_path, "t", 1, marked([4, 4], id=[1, 1], v=["a", "b"], n=[2, 1], m=[1, 2]))

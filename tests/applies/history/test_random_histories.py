@@ -156,7 +156,7 @@ def test_tables_whose_old_rows_have_copies(case: tuple[str, str, Any], monkeypat
     monkeypatch.setattr(RowCopies, "open", opened)
     monkeypatch.setattr(RowFile, "chosen", counted)
 
-    @settings(max_examples=rounds(12, 150), **SLOW)
+    @settings(max_examples=rounds(8, 150), **SLOW)
     @given(data=st.data())
     def compare(data: Any) -> None:
         chance.append(random.Random(data.draw(st.integers(0, 1 << 30))))

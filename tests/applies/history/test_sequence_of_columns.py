@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from datetime import date
@@ -132,3 +133,17 @@ def test_bounds_are_widened_as_the_columns_are(tmp_path: Path) -> None:
     assert [(row["__START_AT"]["n"], row["v"]) for row in read_table(table).sort_by("v").to_pylist()] == [
         (0.5, 1), (wide, 2), (2.5, 3),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [28, 29, 30])
+def test_the_bounds_of_a_wide_table_have_statistics(tmp_path: Path, columns: int) -> None:
+    """Each field of them is one of the 32 columns that have statistics, also where the table has no more columns."""
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": ["n", "v"], "history": "scd2"})
+    more = {f"c{place}": [1, 2] for place in range(columns - 3)}
+    put_at(tmp_path, "t", 1, marked([4, 4], id=[1, 1], n=[1, 2], v=["a", "b"], **more))
+    assert not MirroredDatabase(tmp_path, settle=0).sync().failed
+    snapshot = read_snapshot(tmp_path / "Tables/t__history")
+    assert snapshot is not None
+    for add in snapshot.files.values():
+        nulls = json.loads(add["stats"])["nullCount"]
+        assert all(set(nulls[name]) == {"n", "v"} for name in ("__START_AT", "__END_AT"))

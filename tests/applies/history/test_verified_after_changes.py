@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.change_tables import held, put_at
 from tests.landing import declare
+from tests.rounds import every_second
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.late_days import forget_old
@@ -97,8 +98,11 @@ class Story:
         return [each for each in found if (each.table, each.code) != ("t__history", "verify-impossible")]
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["complete", "partial"])
-@pytest.mark.parametrize("chain", CHAINS, ids=str)
+@pytest.mark.parametrize(
+    ("chain", "partial"),
+    every_second([(chain, (number + each) % 2 == 1) for number, chain in enumerate(CHAINS) for each in (0, 1)]),
+    ids=str,
+)
 def test_rows_are_those_of_the_options_of_their_time(
     tmp_path: Path, chain: list[dict[str, Any]], partial: bool
 ) -> None:
@@ -166,6 +170,19 @@ def test_rows_that_depend_on_a_delete_that_may_be_forgotten_are_not_compared(
     found = [each for each in report.findings if each.table == "t" and each.code != "verify-not-compared"]
     assert [each.code for each in found] == ["verify-impossible"] * (days > kept)
     assert all("late_days" in each.message for each in found)
+
+
+def test_soft_deletes_that_begin_before_the_next_file(tmp_path: Path) -> None:
+    """Versions begin without a file, and soft deletes with them."""
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, "t", 1, {"__rowMarker__": [4, 4], "id": [1, 2], "v": [1, 2]})
+    assert sync(tmp_path) is None
+    declare(tmp_path, "t", ["id"], lakemirror={**SOFT, "history": "scd2"})
+    for number in (2, 3):
+        assert sync(tmp_path) is None
+        report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
+        assert not [each for each in report.findings if each.table == "t" and each.code != "verify-not-compared"]
+        put_at(tmp_path, "t", number, {"__rowMarker__": [2], "id": [number - 1], "v": [None]})
 
 
 @pytest.mark.parametrize("flags", [(False, True), (True, False), (True, False, True)])

@@ -32,6 +32,7 @@ pytest.importorskip("fastavro")
 RECORDED = json.loads(Path(__file__).with_name("recorded_avro.json").read_text(encoding="utf-8"))
 MESSAGES = [tuple(bytes.fromhex(side) for side in pair) for pair in RECORDED["messages"]]
 SECRET = "tulip-of-the-registry"
+FAST = {"fetch.wait.max.ms": "20"}
 numbers = iter(range(10**6))
 
 
@@ -46,10 +47,9 @@ def topic() -> str:
     return f"avro{next(numbers)}.public.orders"
 
 
-def follow(path: Path, topics: Topics, topic: str, registry: str, config: dict[str, str] | None = None) -> TopicCapture:
+def follow(path: Path, topics: Topics, topic: str, registry: str) -> TopicCapture:
     source = f"kafka://{topics.servers}/{topic.partition('.')[0]}.*"
-    given = {"fetch.wait.max.ms": "20", **(config or {})}
-    found = TopicCapture(Landing(path), TopicOptions(source, config=given, registry=registry))
+    found = TopicCapture(Landing(path), TopicOptions(source, config=FAST, registry=registry))
     found.run(once=True)
     return found
 
@@ -105,7 +105,7 @@ def test_a_registry_that_does_not_answer_is_waited_for(
     topics.put(topic, *MESSAGES[0])
     said: list[str] = []
     source = f"kafka://{topics.servers}/{topic.partition('.')[0]}.*"
-    found = TopicCapture(Landing(tmp_path), TopicOptions(source, registry=registry.address), said.append)
+    found = TopicCapture(Landing(tmp_path), TopicOptions(source, config=FAST, registry=registry.address), said.append)
     found.run(once=True)
     assert not found.stopped and rows(tmp_path, ["id"]) == {(1,): 1}
     assert [text for text in said if "capture-registry-unavailable" in text and "429" in text], said
@@ -148,11 +148,12 @@ def test_the_command_shows_no_password(tmp_path: Path, topics: Topics, topic: st
     source, config = f"kafka://{topics.servers}/{topic.partition('.')[0]}.*", tmp_path / "kafka.properties"
     with running(Registry(RECORDED["schemas"], f"me:{SECRET}")) as registry:
         words = ["capture", str(tmp_path / "lake"), "--from", source, "--once", "--registry", registry.address]
-        refused = CommandRunner().invoke(app, words)
-        config.write_text(f"schema.registry.basic.auth.user.info=me:wrong-{SECRET}\n")
-        wrong = CommandRunner().invoke(app, [*words, "--kafka-config", str(config)])
-        config.write_text(f"schema.registry.basic.auth.user.info=me:{SECRET}\n")
-        right = CommandRunner().invoke(app, [*words, "--kafka-config", str(config)])
+        ended = []
+        for user in ("", f"schema.registry.basic.auth.user.info=me:wrong-{SECRET}\n",
+                     f"schema.registry.basic.auth.user.info=me:{SECRET}\n"):  # fmt: skip
+            config.write_text(f"fetch.wait.max.ms=20\n{user}")
+            ended.append(CommandRunner().invoke(app, [*words, "--kafka-config", str(config)]))
+        refused, wrong, right = ended
         assert set(registry.authorizations[-2:]) == {f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"}
     assert refused.exit_code != 0 and wrong.exit_code != 0 and "401" in refused.output
     assert right.exit_code == 0, right.output

@@ -87,7 +87,7 @@ def test_the_command(tmp_path: Path, topics: Topics, prefix: str) -> None:
     topics.send(f"{prefix}.s.t", "c", {"id": 1, "v": "a", "n": 1})
     address = f"kafka://{topics.servers}/{prefix}.*"
     config = tmp_path / "kafka.properties"
-    config.write_text("# for tests\nclient.id=lakemirror-test\n\n")
+    config.write_text("# for tests\nclient.id=lakemirror-test\n\nfetch.wait.max.ms=20\n")
     words = ["capture", str(tmp_path / "shop"), "--from", address, "--once", "--kafka-config", str(config)]
     result = CommandRunner().invoke(app, words)
     assert result.exit_code == 0, result.output

@@ -31,7 +31,7 @@ def rows(found: versions.ChangedVersions) -> list[Any]:
 
 
 @pytest.mark.parametrize("deletes", ["hard", "soft", "ignore"])
-@pytest.mark.parametrize("seed", range(rounds(4, 40)))
+@pytest.mark.parametrize("seed", range(rounds(2, 40)))
 def test_keys_that_need_no_memory_get_the_versions_that_they_get_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str, seed: int
 ) -> None:

@@ -113,7 +113,7 @@ def target_for(sequence: tuple[str, ...]) -> Target:
 @pytest.mark.parametrize("sequence", list(SEQUENCES), ids=["files", "s", "t", "s,t"])
 def test_versions_are_those_of_the_fold(sequence: tuple[str, ...], deletes: str, track: tuple[str, ...]) -> None:
     target, plain, others = target_for(sequence), 0, 0
-    for seed in range(rounds(40, 500)):
+    for seed in range(rounds(20, 500)):
         rng = random.Random(seed)
         known, changes = random_rows(rng, sequence, wrong=True)
         since = tuple(str(rng.randint(0, 10)) for _ in sequence) if rng.random() < 0.3 else ()
@@ -132,7 +132,7 @@ def test_versions_are_those_of_the_fold(sequence: tuple[str, ...], deletes: str,
         keys = plain_keys(target, versioning, known, changes, remembered)
         plain += len(keys.versions) + len(keys.news)
         others += int(keys.others.sum())
-    assert plain > 40 and others > 40
+    assert plain > 20 and others > 20
 
 
 @pytest.mark.parametrize("deletes", ["hard", "ignore"])
@@ -140,7 +140,7 @@ def test_versions_are_those_of_the_fold(sequence: tuple[str, ...], deletes: str,
 def test_closed_versions_are_read_for_the_keys_that_need_them(sequence: tuple[str, ...], deletes: str) -> None:
     target, versioning = target_for(sequence), Versioning((), sequence, deletes)
     skipped = 0
-    for seed in range(rounds(60, 500)):
+    for seed in range(rounds(25, 500)):
         versions, changes = random_rows(random.Random(seed), sequence)
         open_ones, closed = (
             versions.filter(pc.is_null(versions[END_AT]) if yes else pc.is_valid(versions[END_AT]))

@@ -74,6 +74,20 @@ def test_a_wrong_option_names_itself(ours: Any, says: str) -> None:
     assert says in failed.value.message
 
 
+@pytest.mark.parametrize(
+    ("table", "ours"),
+    [("t", {"history": {"mode": "scd2", "name": "é" * 128}}), ("t" * 247, {"history": "scd2"}),
+     ("t" * 250, {"sequence": "n"})],
+)  # fmt: skip
+def test_a_name_that_no_folder_can_have(tmp_path: Path, table: str, ours: Any) -> None:
+    declare(tmp_path, table, ["id"], lakemirror=ours)
+    put(tmp_path, table, 1, {"id": [1], "n": [1]})
+    error = MirroredDatabase(tmp_path).sync().tables[table].error
+    assert error is not None and error.code == "metadata-invalid"
+    assert "256 bytes, and the name of a folder at most 255" in error.message
+    assert error.file is not None and error.file.endswith("_metadata.json")
+
+
 def test_a_wrong_option_stops_its_table_alone(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"deletes": "sotf"})
     put(tmp_path, "t", 1, {"id": [1], "a": [1]})

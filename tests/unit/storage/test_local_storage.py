@@ -6,13 +6,14 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage import LocalStorage
+from lakemirror.storage import Entry, LocalStorage
 from lakemirror.storage.durable import put_new
 
 
@@ -303,3 +304,26 @@ def test_a_link_that_was_made_although_the_answer_says_it_is_taken(
     monkeypatch.setattr(os, "link", twice)
     assert storage.write_new("a/new", b"first") and not storage.write_new("a/new", b"second")
     assert put_new(storage.root / "a/commit", b"first", durable=False) is not None
+
+
+def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:
+    """Its inode and its ctime tell; one of them alone does not."""
+    storage, path = LocalStorage(tmp_path), tmp_path / "file"
+    path.write_bytes(b"one")
+    (found,) = storage.list("").files
+    listed = replace(found, changed=found.changed - 1)  # else all may be within one tick of the clock
+    os.link(path, tmp_path / "link")
+    path.chmod(0o600)
+    path.rename(tmp_path / "moved")
+    (tmp_path / "moved").rename(path)
+    touched = storage.stat("file")
+    assert touched is not None and touched.changed != listed.changed and touched.is_same(listed)
+    assert listed.is_same(replace(listed, inode=listed.inode + 1)), "as on some network mounts"
+    assert listed.is_same(Entry("file", 3, listed.modified)), "as a table remembers it"
+    (tmp_path / "new").write_bytes(b"two")
+    os.utime(tmp_path / "new", ns=(listed.modified, listed.modified))
+    (tmp_path / "new").replace(path)
+    other = storage.stat("file")
+    assert other == listed and not other.is_same(listed)
+    assert not storage.move_listed(listed, "_ProcessedFiles/file") and path.read_bytes() == b"two"
+    assert storage.move_listed(other, "_ProcessedFiles/file")

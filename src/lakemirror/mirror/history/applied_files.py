@@ -18,7 +18,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import from_delta
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile, TableFiles
-from lakemirror.landing_zone.pending import quarantined_numbers
+from lakemirror.landing_zone.pending import numbers_aside
 from lakemirror.landing_zone.reserved_columns import SOURCE_TIME
 from lakemirror.landing_zone.staging import Staging
 from lakemirror.landing_zone.table_options import SCD2, HistoryOptions
@@ -78,7 +78,8 @@ class HistoryFiles:
     @cached_property
     def _numbers(self) -> dict[int, Entry | None]:
         """The entry of each number as it was published; None for one that was set aside."""
-        found: dict[int, Entry | None] = dict.fromkeys(quarantined_numbers(self._view.files.folder, ""))
+        folder = self._view.files.folder
+        found: dict[int, Entry | None] = dict.fromkeys(numbers_aside(folder.quarantined, folder, ""))
         found |= {file.number: file.entry for file in self._view.files.changes}
         return found | {number: home for number, (home, _) in self._archived.items()}
 

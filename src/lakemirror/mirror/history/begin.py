@@ -26,7 +26,7 @@ from lakemirror.mirror.apply import make_table_folder, state_actions, transactio
 from lakemirror.mirror.history.first_versions import begins_at, first_versions
 from lakemirror.mirror.history.history_tables import AWAY, GAP, HistoryTable
 from lakemirror.mirror.history.open_versions import RowsBehind, changed_moment, end_dropped, end_open, open_versions_as
-from lakemirror.mirror.history.row_options import options_kept
+from lakemirror.mirror.history.row_options import check_none_added, options_kept
 from lakemirror.mirror.history.target_plans import history_metadata, view_of
 from lakemirror.mirror.history.version_plans import BEGAN_PROPERTY, OFF_PROPERTY
 from lakemirror.mirror.next_batch import Batch
@@ -117,6 +117,8 @@ def metadata_to_begin(view: View, current: Base, base: Base, rules: TableRules) 
     as of `begin`."""
     table = base.history
     assert table is not None and current.snapshot is not None
+    if not view.is_recreated:
+        check_none_added(current.snapshot.metadata.value, current.shown)
     columns = from_delta(current.snapshot.metadata.value["schemaString"])
     if base.snapshot is not None:
         own = {each.name.lower(): each for each in from_delta(base.snapshot.metadata.value["schemaString"])}

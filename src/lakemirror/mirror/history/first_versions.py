@@ -2,8 +2,9 @@
 
 live rows of the mirrored table ─▶ without deleted ones, with `__START_AT` ─▶ data files of the table of versions
 
-A version begins at the sequence of its row. Without a sequence it begins when the history does, or right before the
-first change that follows, if that is earlier.
+Of several rows of a key, which inserts have made, the newest becomes a version. A version begins at the sequence of its
+row. Without a sequence it begins when the history does, or right before the first change that follows, if that is
+earlier.
 """
 
 from __future__ import annotations
@@ -13,21 +14,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import from_delta
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import stored_arrow_type
 from lakemirror.engines.kernels.live_rows import undeleted_rows
+from lakemirror.engines.kernels.version_rows import key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.newest_rows import in_order_of_writing, newest_of_keys
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import apply_target, target_of
-from lakemirror.landing_zone.reserved_columns import START_AT
+from lakemirror.keys.key_values import key_hashes, whole_numbers
+from lakemirror.landing_zone.reserved_columns import DELETED, START_AT
 from lakemirror.mirror.history.version_plans import spelled
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
 
 _TIME = pa.timestamp("us", "UTC")
+_ROWS = 8_000_000  # whose keys are compared at a time, about
 
 
 def begins_at(view: View) -> int:
@@ -47,7 +54,8 @@ def first_versions(view: View, current: Base, path: str, metadata: Mapping[str, 
     target = replace(apply_target(target_of(path, metadata, keys)), version=0)
     columns = from_delta(current.snapshot.metadata.value["schemaString"])
     names = spelled(options.sequence, columns)
-    adds = write_rows(_versions(source, target, list(current.snapshot.files.values()), names, began), target)
+    files = in_order_of_writing(list(current.snapshot.files.values()))
+    adds = write_rows(_versions(source, target, files, names, began), target)
     return [{"add": add} for add in adds]
 
 
@@ -56,10 +64,57 @@ def _versions(
 ) -> Iterator[pa.RecordBatch]:
     kind = next(stored_arrow_type(each) for each in target.columns if each.name == START_AT)
     names = [each.name for each in target.sources.columns if each.stored]
-    for add in files:
+    older = _older(source, files, sequence)
+    for number, add in enumerate(files):
+        begin = 0
         for rows in undeleted_rows(add, source):
+            its = np.arange(begin, begin + rows.num_rows)
+            begin += rows.num_rows
+            if number in older:
+                rows = rows.filter(pa.array(~np.isin(its, older[number])))
             chosen = rows.select([name for name in names if name in rows.column_names])
             yield from chosen.append_column(START_AT, _starts(rows, sequence, began, kind)).to_batches()
+
+
+def _older(source: Target, files: list[Action], sequence: tuple[str, ...]) -> dict[int, np.ndarray]:
+    """The rows that have a newer row of their key, by file: their numbers among those that are not deleted. `files`:
+    the newest last. A part of the keys at a time; only those with equal hashes are compared."""
+    needed = {*source.key_columns, *sequence, DELETED}
+    source = replace(source, columns=tuple(each for each in source.columns if each.name in needed))
+    parts = 1 + sum(record_count(add) or _ROWS for add in files) // _ROWS
+    found: dict[int, list[np.ndarray]] = {}
+    for part in range(parts):
+        hashes = np.sort(
+            np.concatenate([np.zeros(0, np.uint64), *(h for h, *_ in _hashed(source, files, part, parts))])
+        )
+        repeated = hashes[1:][hashes[1:] == hashes[:-1]]
+        if not len(repeated):
+            continue
+        tables, places = [], []
+        for its, rows, number, numbers in _hashed(source, files, part, parts):
+            chosen = np.flatnonzero(np.isin(its, repeated))
+            tables.append(rows.take(whole_numbers(chosen)))
+            places.append(np.stack([np.full(len(chosen), number), numbers[chosen]]))
+        file, row = np.concatenate(places, axis=1)
+        is_older = np.ones(len(file), bool)
+        is_older[newest_of_keys(pa.concat_tables(tables), source, sequence)] = False
+        for number in np.unique(file[is_older]).tolist():
+            found.setdefault(number, []).append(row[is_older & (file == number)])
+    return {number: np.concatenate(rows) for number, rows in found.items()}
+
+
+def _hashed(
+    source: Target, files: list[Action], part: int, parts: int
+) -> Iterator[tuple[np.ndarray, pa.Table, int, np.ndarray]]:
+    """The hashes of the keys of one part of the rows; these rows; their file; their numbers in it."""
+    for number, add in enumerate(files):
+        begin = 0
+        for rows in undeleted_rows(add, source):
+            rows = plain_columns(rows)
+            hashes = key_hashes(key_values(rows, source))
+            chosen = np.flatnonzero(hashes % np.uint64(parts) == part)
+            yield hashes[chosen], rows.take(whole_numbers(chosen)), number, begin + chosen
+            begin += rows.num_rows
 
 
 def _starts(rows: pa.Table, sequence: tuple[str, ...], began: int, kind: pa.DataType) -> pa.Array:

@@ -33,6 +33,7 @@ from lakemirror.engines.kernels.live_rows import live_rows, undeleted_rows
 from lakemirror.engines.kernels.sequence_order import as_texts, from_texts, next_value, sequence_of, sequence_ranks
 from lakemirror.engines.kernels.version_rows import Changed, bounds_of, codes_of, key_values, plain_columns
 from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.newest_rows import in_order_of_writing, newest_of_keys
 from lakemirror.engines.row_work import Target, Versioning
 from lakemirror.engines.sequence_bounds import least_bound, reaches
 from lakemirror.engines.target import apply_target, target_of
@@ -159,7 +160,7 @@ def are_of_the_rows(versions: Base, current: Base, keys: Sequence[str]) -> bool:
     parts = [(target, list(versions.snapshot.files.values())), (source, list(current.snapshot.files.values()))]
     buckets = 1 + sum(record_count(add) or _ROWS for _, files in parts for add in files) // _ROWS
     for bucket in range(buckets):
-        both = [_rows(each, target, files, (bucket, buckets)) for each, files in parts]
+        both = [_newest(_rows(each, target, files, (bucket, buckets)), target, sequence) for each, files in parts]
         codes = np.concatenate(codes_of(both, target))
         ranks = np.concatenate(sequence_ranks([sequence_of(each, sequence) for each in both], len(codes)))
         held = np.split(np.stack([codes, ranks]), [both[0].num_rows], axis=1)
@@ -196,7 +197,7 @@ def open_versions_as(
     source, lives = target, list[Action]()
     if current is not None and current.snapshot is not None:
         source = apply_target(target_of(current.path, current.snapshot.metadata.value, keys))
-        lives = list(current.snapshot.files.values())
+        lives = in_order_of_writing(list(current.snapshot.files.values()))
     ends = bool(sequence) and current is None
     last = from_texts(since_of(metadata["configuration"]), _kind(target, sequence)) if ends else None
     end = _end(((target, is_open), (source, lives)), sequence) if sequence and not ends else last
@@ -208,6 +209,7 @@ def open_versions_as(
             versions, rows = (
                 _rows(each, target, chosen, (bucket, buckets)) for each, chosen in ((target, is_open), (source, lives))
             )
+            rows = _newest(rows, target, sequence)
             changes = _changes(versions, rows, target, (moment, end))
             if not len(changes.markers):
                 continue
@@ -256,7 +258,7 @@ def _check_newest(versions: pa.Table, rows: pa.Table, opened: int, target: Targe
     count = int(max(new.max(initial=-1), old.max(initial=-1))) + 1
     its, last = sequence_ranks([sequence_of(each, sequence) for each in both], count)
     newest = np.full(count, -1)
-    np.maximum.at(newest, new, its)  # inserts may have made several rows of a key
+    newest[new] = its
     has_row = newest[old] >= 0
     if opened != np.count_nonzero(newest >= 0) or (last > newest[old])[has_row].any():
         raise RowsBehind
@@ -345,6 +347,11 @@ def _rows(source: Target, target: Target, files: Sequence[Action], bucket: tuple
             its = its.filter(pa.array(key_bucket(key_values(its, target), bucket[1]) == bucket[0]))
         parts.append(its)
     return pa.concat_tables(parts)
+
+
+def _newest(rows: pa.Table, target: Target, sequence: tuple[str, ...]) -> pa.Table:
+    """The newest row of each key: inserts may have made several."""
+    return rows.take(whole_numbers(newest_of_keys(rows, target, sequence)))
 
 
 def _live(source: Target, files: Sequence[Action]) -> Iterator[pa.Table]:

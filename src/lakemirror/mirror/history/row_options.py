@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakemirror.delta.log import Action, Snapshot
-from lakemirror.delta.schema import Column
+from lakemirror.delta.schema import Column, from_delta
 from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.row_work import Ordering, RowWork
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.metadata import UPSERT_BY_DEFAULT, TableMetadata
-from lakemirror.landing_zone.reserved_columns import DELETED, DELETED_AT
+from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS, DELETED, DELETED_AT
 from lakemirror.landing_zone.table_options import HARD, IGNORE, OPTION_NAMES, SOFT, TableOptions, as_declared
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.schema_evolution import stored_names
@@ -37,6 +37,7 @@ _MOST_EARLIER = 100  # changes of options
 
 OWN_COLUMNS = (Column(DELETED, "boolean"), Column(DELETED_AT, "timestamp"))
 OWN_NAMES = frozenset(column.name for column in OWN_COLUMNS)
+_ADDED = frozenset(name.lower() for name in ADDED_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,21 @@ class RowOptions:
         sequence = tuple(names[name.lower()] for name in options.sequence)
         moment = time.time_ns() // 1000
         return replace(work, ordering=Ordering(options.deletes, sequence, moment, bool(sequence) or self.may_have_dead))
+
+
+def check_none_added(metadata: Mapping[str, Any], table: str) -> None:
+    """TableError `column-name-reserved` if a mirrored table, which has had no such options, has a column of the source
+    with a name of ours. `metadata`: its `metaData` action; `table`: its name in messages."""
+    own = OWN_NAMES if metadata["configuration"].get(DELETES_PROPERTY) == SOFT else frozenset()
+    names = [each.name for each in from_delta(metadata["schemaString"])]
+    taken = next((name for name in names if name.lower() in _ADDED and name not in own), None)
+    if taken is not None:
+        message = f"{table} has a column {taken!r} of the source, and lakemirror adds one with this name"
+        hint = (
+            "Take the option under lakemirror out of _metadata.json. Or rename the column at its source, delete the "
+            "table folder, and publish it again."
+        )
+        raise TableError("column-name-reserved", message, hint=hint, table=table, column=taken)
 
 
 def configuration_with(

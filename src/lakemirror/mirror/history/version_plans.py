@@ -92,7 +92,8 @@ def configuration_of(
     found = {**configuration, TRACK_PROPERTY: before}
     if declared.options.sequence:
         found[SEQUENCE_PROPERTY] = sequence
-    if len(columns) > NUMBER and not {NAMES, COUNT} & set(configuration):
+    leaves = len(columns) - 2 + 2 * max(1, len(declared.options.sequence))  # bounds may be structs
+    if leaves > NUMBER and not {NAMES, COUNT} & set(configuration):
         names = [START_AT, END_AT, *spelled(declared.key_columns, columns)]
         rest = [column.name for column in columns if column.name not in names]
         found[NAMES] = ", ".join(f"`{name.replace('`', '``')}`" for name in [*names, *rest][:NUMBER])

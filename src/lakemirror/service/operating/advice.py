@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from lakemirror.landing_zone.pending import LOST
 from lakemirror.status.status import TableStatus
 
 FIRST_FILE = "the first file"  # what a table without any file waits for
@@ -43,6 +44,13 @@ def advice(table: TableStatus, database: str) -> list[Advice]:
         _of_table("publish", database, table.name, " --recreate --from FILE"),
     )
     what = table.waiting_for.what
+    if what.endswith(LOST):
+        return [
+            Advice(
+                "The Delta table has lost what it was filled with. Fill it again:",
+                _of_table("resync", database, table.name),
+            )
+        ]
     number = _NUMBER.fullmatch(what)
     if number is not None:
         where = f" into {number[2]}" if number[2] else ""
