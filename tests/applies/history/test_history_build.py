@@ -22,6 +22,7 @@ from lakemirror.delta import commit as delta
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import Column, from_delta, to_delta
 from lakemirror.mirror.history import build as history_build
+from lakemirror.mirror.history.applied_files import HistoryFiles
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -384,3 +385,15 @@ def test_the_command_says_what_it_did_or_why_not(tmp_path: Path) -> None:
     (folder(tmp_path, "t") / f"{1:020}.parquet").unlink()
     refused = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
     assert refused.exit_code == 3 and "history-incomplete" in refused.output
+
+
+def test_a_file_that_is_set_aside_meanwhile(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    footer, database = HistoryFiles._footer, tmp_path / "whole"
+
+    def moved(files: HistoryFiles, entry: Any) -> Any:
+        (database / entry.path).rename(database / entry.path.replace("/t/0", "/t/_ProcessedFiles/0"))
+        return footer(files, entry)
+
+    monkeypatch.setattr(HistoryFiles, "_footer", moved)
+    MirroredDatabase(database, **WIDE).build_history("t")
+    assert history(database) == whole
