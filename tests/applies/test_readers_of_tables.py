@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, put
+from tests.table_rows import read_table
 
 from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.delta.feature_names import features_of
@@ -45,13 +46,18 @@ def test_new_tables(tmp_path: Path) -> None:
 
 def test_tables_that_are_there(tmp_path: Path) -> None:
     two_tables(tmp_path)
+    declare(tmp_path, "sales.u", ["id"], lakemirror={"history": "scd2"})
     scheduler = Scheduler(LocalStorage(tmp_path), Settings(engine="local", maintenance=False), lambda _: None)  # type: ignore[arg-type, return-value]
     scheduler.tick()
     scheduler.wait()
     readers = DeclaredReaders([f"sales.u={OLD}"], LocalStorage(tmp_path).uri)
-    assert readers.step(scheduler, lambda: pytest.fail("nothing is rewritten"), again=True) == 1
+    assert readers.step(scheduler, lambda: pytest.fail("nothing is rewritten"), again=True) == 2
     assert not readers.warnings and scheduler.stop()
-    assert has_vectors(tmp_path, "t") and not has_vectors(tmp_path, "sales/u")
+    assert has_vectors(tmp_path, "t")
+    assert not has_vectors(tmp_path, "sales/u") and not has_vectors(tmp_path, "sales/u__history")
+    put(tmp_path, "sales.u", 2, {"id": [1, 3], "v": ["a", "b"], MARKER: pa.array([4, 4], pa.int32())})
+    assert not MirroredDatabase(tmp_path, engine="local", maintenance=False).sync().failed
+    assert read_table(tmp_path / "Tables/sales/u__history").num_rows == 4
 
 
 @pytest.mark.parametrize(

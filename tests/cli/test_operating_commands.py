@@ -41,6 +41,13 @@ def refused(*words: object) -> LakemirrorError:
     return result.exception
 
 
+def test_check_names_a_place_once(tmp_path: Path) -> None:
+    where = put(tmp_path, "orders", 1, {"id": [1]}).with_name("_metadata.json")
+    where.write_text('{"keyColumns": ["id"], "lakemirror": {"deletes": "sotf"}}')
+    first, *_ = lakemirror("check", tmp_path, code=3).splitlines()
+    assert first.startswith("error: Files/LandingZone/orders/_metadata.json lakemirror.deletes must be one of")
+
+
 def test_init_makes_a_database_once(tmp_path: Path) -> None:
     assert "made" in lakemirror("init", tmp_path / "shop")
     (tmp_path / "shop/Files/LandingZone/orders").mkdir()

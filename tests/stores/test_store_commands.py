@@ -24,6 +24,7 @@ from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import with_mapping
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
+from lakemirror.verify.proof import Options, verify_database
 
 COMMANDS = (
     ("status", 0), ("status --json", 0), ("verify --against-files", 0), ("tables", 0), ("config", 0),
@@ -73,6 +74,34 @@ def test_a_database_is_made_in_a_bucket_with_options_on_the_command_line(server:
             env=bare, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def test_a_history_is_dropped_restored_and_built_again(server: StoreServer) -> None:
+    """All of it in the store: the versions are those that would have been there without these commands."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    try:
+        database.declare("t", ["id"], lakemirror={"deletes": "soft", "sequence": "n", "history": ["scd2", "changes"]})
+        for number in (1, 2):
+            row = {"id": [1, number + 1], "v": [f"{number}", "x"], "n": [number * 10] * 2, MARKER: [4, 4]}
+            database.put("t", number, row)
+        database.sync()
+        expected = database.bag("t__history"), database.bag("t__changes", ["__file", "__row"])
+        opened = database.opened()
+        assert "moved to" in opened.drop_history("t").text
+        for name in ("t__history", "t__changes"):
+            assert opened.restore(name).changed
+        assert (database.bag("t__history"), database.bag("t__changes", ["__file", "__row"])) == expected
+        opened.drop_history("t")
+        database.sync()
+        assert database.bag("t__history") != expected[0], "it has begun with the rows of now"
+        opened.build_history("t")
+        assert (database.bag("t__history"), database.bag("t__changes", ["__file", "__row"])) == expected
+        database.put("t", 3, {"id": [1], "v": ["late"], "n": [15], MARKER: [4]})
+        database.sync()
+        report = verify_database(database.storage, (), Options(against_files=True))
+        assert len(report.tables) == 4 and not [each for each in report.findings if each.severity == "error"]
+    finally:
+        connections.forget_all()
 
 
 def test_no_file_of_the_database_holds_an_option(database: Database) -> None:

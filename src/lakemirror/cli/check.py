@@ -47,8 +47,9 @@ def check(path: Path, as_json: Json = False, storage: StorageOptions = None, set
 def _text(finding: Finding) -> str:
     """Two lines: what and where; what helps."""
     place = finding.file or finding.table
-    row = f", row {finding.row}" if finding.row is not None else ""
-    what = printable(f"{finding.severity}: {place}{row}: {finding.message} [{finding.code}]")
+    where = place if finding.row is None else f"{place}, row {finding.row}"
+    said = finding.message if finding.message.startswith(where) else f"{where}: {finding.message}"
+    what = printable(f"{finding.severity}: {said} [{finding.code}]")
     return f"{what}\n    {finding.advice}"
 
 

@@ -77,10 +77,8 @@ def _completed(work: RowWork, changes: Changed, origin: tuple[np.ndarray, np.nda
     versions, versioning = history.versions, history.versions.history.versioning
     assert versioning is not None
     completed = completed_changes(versions.target, versioning, versions.candidates, changes, look)
-    rows = changes.rows
-    for index, name in enumerate(rows.column_names):
-        if name in completed.column_names:
-            rows = rows.set_column(index, name, completed[name])
+    own = {name: changes.rows[name] for name in changes.rows.column_names}
+    rows = pa.table({**own, **{name: completed[name] for name in completed.column_names if name in own}})
     chosen = chosen_of(changes.markers, history)
     origin = origin[0][chosen], origin[1][chosen]
     return remembered_rows(rows.take(whole_numbers(chosen)), changes.markers[chosen], origin, work.target, history)

@@ -73,7 +73,8 @@ def apply_target(target: Target) -> Target:
     """The table as an apply writes it: columns of types that no change file leads to are `unwritten`, but those that
     lakemirror adds."""
     written = tuple(each for each in target.columns if arrow_type(each.type) is not None or each.name in ADDED_COLUMNS)
-    return replace(target, columns=written, unwritten=tuple(each for each in target.columns if each not in written))
+    names = {each.name for each in written}
+    return replace(target, columns=written, unwritten=tuple(each for each in target.columns if each.name not in names))
 
 
 def unkept_column(target: Target) -> TargetColumn | None:

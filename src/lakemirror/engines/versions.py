@@ -121,8 +121,9 @@ def _read(target: Target, versioning: Versioning, files: Sequence[Action], chang
 
 def _with_all(rows: pa.Table, target: Target) -> pa.Table:
     """The rows with NULL in the columns that no file of the table folder has: an earlier folder had them."""
+    held = set(rows.column_names)
     for each in target.sources.columns:
-        if each.stored and each.name not in rows.column_names:
+        if each.stored and each.name not in held:
             rows = rows.append_column(each.name, pa.nulls(rows.num_rows, stored_arrow_type(each)))
     return rows
 

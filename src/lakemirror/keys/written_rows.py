@@ -23,7 +23,8 @@ LATELY_WRITTEN = Cache(64 << 20)  # a million narrow rows
 def keep_written(add: Action, target: Target, rows: pa.Table) -> None:
     """Keeps the rows of a data file, in its order, with the table's columns. Does nothing for rows that take a quarter
     of the cache or more, files in partitions, and nested columns."""
-    stored = [column for column in target.columns if column.stored and column.name in rows.column_names]
+    names = set(rows.column_names)
+    stored = [column for column in target.columns if column.stored and column.name in names]
     is_small = 4 * rows.nbytes <= LATELY_WRITTEN.most_bytes
     if is_small and record_count(add) == rows.num_rows and not target.partition_columns and can_hold(stored):
         kept = rows.select([column.name for column in stored]).combine_chunks()

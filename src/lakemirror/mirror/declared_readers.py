@@ -54,8 +54,9 @@ class DeclaredReaders:
         """
         if not self._clients:
             return 0
-        changed = 0
-        for name, target in scheduler.targets().items():
+        changed, history = 0, scheduler.history_targets()
+        places = scheduler.targets().items()
+        for name, target in [(of, each) for of, its in places for each in (its, *history.get(of, ()))]:
             if not again and time.monotonic() - self._looked.get(target, -_AGAIN) < _AGAIN:
                 continue
             with scheduler.paused(name) as is_free:

@@ -193,8 +193,8 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
     The folder is new: its publisher begins at number 1, and the first file replaces the rows. Its keys and options are
-    those of the table. Error: `table-unknown` if no such table was dropped, `table-name-ambiguous` if it would be in
-    another table, or another one in it.
+    those of the table. A table of history gets no folder, and goes on with its mirrored table. Error: `table-unknown`
+    if no such table was dropped, `table-name-ambiguous` if it would be in another table, or another one in it.
     """
     schema, _, short = table.rpartition(".")
     name = TableName(schema, short)
@@ -209,10 +209,14 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Outcome:
     if not found:
         raise LakemirrorError("table-unknown", f"no dropped table {name} in {DROPPED}", table=table)
     newest = max(found)
+    kept = read_table_log(storage.uri(newest))
+    if kept is not None and kept.history:  # its table folder is that of the mirrored table
+        storage.move(newest, target)
+        return note(storage, "restore", name, Outcome(f"{name} is back in {target}"))
     failpoints.reach("restore.before-folder")
     if not storage.exists(name.folder):  # first: a table without a folder is dropped again
         place = f"{name.folder}/{METADATA}"
-        kept, snapshot = read_table_log(storage.uri(newest)), read_snapshot(storage.uri(newest))
+        snapshot = read_snapshot(storage.uri(newest))
         declared: dict[str, object] = {"keyColumns": list(kept.key_columns) if kept else []}
         if snapshot is not None and (options := options_kept(snapshot.metadata.configuration)):
             declared |= {name: options.pop(name) for name in (UPSERT_BY_DEFAULT,) if name in options}

@@ -22,7 +22,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import PAUSED, TableFolder, TableName
 from lakemirror.storage import Storage
-from lakemirror.storage.durable import remove_empty_folders
+from lakemirror.storage.durable import completed, created, remove_empty_folders
 from lakemirror.storage.place import place
 
 _ROUNDS = 20  # commits of others that may come first
@@ -100,8 +100,9 @@ def check_none_came_back(storage: Storage, folder: TableFolder, targets: Sequenc
     """For the first apply of tables, right before its commit: `concurrent-commit` if the table folder is paused, or a
     file is not in quarantine any more. `targets`: these tables."""
     for target in targets:
-        if storage.capabilities.waits and not storage.exists(target):  # a store has no folder that an act could see
-            storage.write_new(f"{target}/{new_name({}, version=0)}", b"")  # it goes as what a killed apply leaves
+        if storage.capabilities.waits and not storage.exists(target):
+            # a store has no folder that an act could see; the file goes as what a killed apply leaves
+            completed(created(place(storage.uri(target)) / new_name({}, version=0)))
     paused = storage.stat(f"{folder.name.folder}/{PAUSED}")  # first: a pause ends after its files came back
     if paused is not None or not all(storage.stat(entry.path) for entry in folder.quarantined):
         raise LakemirrorError("concurrent-commit", f"{folder.name} was paused, or files came back from quarantine")

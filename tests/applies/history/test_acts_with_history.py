@@ -67,6 +67,24 @@ def test_a_restored_table_goes_on_with_its_history(mirror: Path) -> None:
     assert [end is None for end in found["__END_AT"].to_pylist()] == [False, False, True]
 
 
+def test_a_dropped_history_is_restored(mirror: Path) -> None:
+    """It has no table folder of its own, lacks what was applied meanwhile, and goes on."""
+    database = MirroredDatabase(mirror, **SETTINGS)
+    database.drop_history("t")
+    declare(mirror, "t", ["id"])
+    put(mirror, "t", 2, {"id": [1], "v": ["c"], MARKER: [4]})
+    sync(mirror)
+    for name in ("t__changes", "t__history"):
+        assert database.restore(name).text == f"{name} is back in Tables/{name}"
+        assert not folder(mirror, name).exists()
+    declare(mirror, "t", ["id"], lakemirror=HISTORY)
+    put(mirror, "t", 3, {"id": [2], "v": ["d"], MARKER: [4]})
+    sync(mirror)
+    assert counts(mirror) == [2, 3, 4]
+    (status,) = MirroredDatabase(mirror).status().tables
+    assert {each.code for each in status.warnings} == {"history-gap"}
+
+
 def test_options_that_are_taken_back_do_not_come_back(tmp_path: Path) -> None:
     options = {"deletes": "soft", "sequence": "v", "late_days": 3, "freshness": "5m"}
     declare(tmp_path, "t", ["id"], lakemirror=options)
@@ -107,6 +125,11 @@ def test_a_folder_named_like_what_late_changes_need(tmp_path: Path) -> None:
     failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
     assert {name: each.code for name, each in failed.items()} == dict.fromkeys(["t__late", "u"], "table-name-ambiguous")
     assert read_table(tmp_path / "Tables/u__late").num_rows == 1
+    assert "Rename one of the two table folders" in failed["u"].hint
+    folder(tmp_path, "u__late").rename(folder(tmp_path, "renamed"))
+    for _ in range(3):
+        failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
+    assert set(failed) == {"t__late"} and read_table(tmp_path / "Tables/renamed").num_rows == 1
 
 
 def test_a_change_file_that_changed_meanwhile_leaves_no_files_behind(

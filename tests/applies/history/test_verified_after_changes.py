@@ -172,6 +172,19 @@ def test_rows_that_depend_on_a_delete_that_may_be_forgotten_are_not_compared(
     assert all("late_days" in each.message for each in found)
 
 
+def test_soft_deletes_that_begin_before_the_next_file(tmp_path: Path) -> None:
+    """Versions begin without a file, and soft deletes with them."""
+    declare(tmp_path, "t", ["id"])
+    put_at(tmp_path, "t", 1, {"__rowMarker__": [4, 4], "id": [1, 2], "v": [1, 2]})
+    assert sync(tmp_path) is None
+    declare(tmp_path, "t", ["id"], lakemirror={**SOFT, "history": "scd2"})
+    for number in (2, 3):
+        assert sync(tmp_path) is None
+        report = verify_database(LocalStorage(tmp_path), (), Options(against_files=True))
+        assert not [each for each in report.findings if each.table == "t" and each.code != "verify-not-compared"]
+        put_at(tmp_path, "t", number, {"__rowMarker__": [2], "id": [number - 1], "v": [None]})
+
+
 @pytest.mark.parametrize("flags", [(False, True), (True, False), (True, False, True)])
 @pytest.mark.parametrize("options", [{}, {"history": "changes"}, {**SOFT, "history": "changes"}, BY_N], ids=str)
 def test_rows_without_a_marker_mean_what_they_meant(

@@ -62,9 +62,9 @@ def changed_of(rows: pa.Table, target: Target) -> Changed:
     encoded = rows[OPERATION].combine_chunks().dictionary_encode()
     codes = np.array([markers[name] for name in encoded.dictionary.to_pylist()], np.int8)
     columns = {each.name: arrow_type(each.type) for each in target.sources.columns if each.stored}
+    held = set(rows.column_names)
     values = [
-        rows[name].cast(kind) if name in rows.column_names else pa.nulls(rows.num_rows, kind)
-        for name, kind in columns.items()
+        rows[name].cast(kind) if name in held else pa.nulls(rows.num_rows, kind) for name, kind in columns.items()
     ]
     return Changed(pa.table(values, names=list(columns)), codes[np.asarray(encoded.indices)])
 

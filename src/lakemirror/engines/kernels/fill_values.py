@@ -79,12 +79,12 @@ class Fills:
 
     def filled(self, rows: pa.Table, positions: np.ndarray) -> pa.Table:
         """The rows with their values. `positions`: of the rows, ascending."""
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
         for name, fill in self.columns.items():
-            index = rows.schema.get_field_index(name)
             low, high = np.searchsorted(fill.rows, [positions[0], positions[-1] + 1]) if len(positions) else (0, 0)
-            if low == high or index < 0:
+            if low == high or name not in columns:
                 continue
-            own = rows.column(index)
+            own = columns[name]
             is_encoded = pa.types.is_dictionary(own.type)
             values = _taken(fill.chunks, fill.at[low:high], own.type.value_type if is_encoded else own.type)
             if is_encoded and not has_long(values):  # those are not compared: each would be copied
@@ -96,8 +96,8 @@ class Fills:
                 take[np.searchsorted(positions, fill.rows[low:high])] = len(own) + np.arange(len(values))
                 both = pa.chunked_array([*own.chunks, values], own.type).unify_dictionaries()
                 values = both.take(whole_numbers(take))
-            rows = rows.set_column(index, rows.schema.names[index], values)
-        return rows
+            columns[name] = values
+        return pa.table(columns) if columns else rows
 
 
 NO_FILLS = Fills({}, 0)

@@ -146,7 +146,7 @@ def _versions_of(
     goes_on, stays = np.zeros(len(old), bool), np.zeros(len(old), bool)
     goes_on[upserts] = equal_rows(known, tracked, old[upserts], change[upserts], changes.rows)
     same = np.flatnonzero(goes_on)
-    others = [name for name in values if name not in tracked]
+    others = list(set(values).difference(tracked))
     stays[same] = equal_rows(known, others, old[same], change[same], changes.rows)
     begins = np.zeros(count, bool)
     begins[change[upserts]] = True

@@ -112,8 +112,8 @@ def fold_versions(
 
 def tracked_columns(versioning: Versioning, names: Sequence[str]) -> list[str]:
     """Those of the columns whose changes begin a version."""
-    tracked = versioning.track or [name for name in names if name not in versioning.sequence]
-    return [name for name in tracked if name in names]
+    tracked, known = versioning.track or [name for name in names if name not in versioning.sequence], set(names)
+    return [name for name in tracked if name in known]
 
 
 def completed_rows(
@@ -175,7 +175,7 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
     assert changes.names is not None
     names = changes.names.combine_chunks() if isinstance(changes.names, pa.ChunkedArray) else changes.names
     encoded = names.dictionary_encode()
-    texts = [json.loads(text) for text in encoded.dictionary.to_pylist()]
+    texts = [dict.fromkeys(json.loads(text)) for text in encoded.dictionary.to_pylist()]
     codes = np.full(count, len(texts))
     codes[count - len(names) :] = np.asarray(encoded.indices.fill_null(len(texts)))
     points = points_in_order(rows.known, rows.events, rows.moments is not None, rows.since)
@@ -183,8 +183,9 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
     begins[1:] = points.keys[1:] != points.keys[:-1]
     ends = points.deletes & (not soft)
     apart = _rows_before(rows, points, codes < len(texts), soft=soft) if rows.moments is not None else {}
+    columns = dict(zip(content.column_names, content.columns, strict=True))
     for name in dict.fromkeys(name for text in texts for name in text):
-        if name not in content.column_names:
+        if name not in columns:
             continue
         lacks = np.array([*(name in text for text in texts), False])[codes]
         has_value = ~points.deletes & ~lacks[points.rows]
@@ -196,10 +197,8 @@ def _completed(rows: _Rows, changes: Changed, *, soft: bool) -> pa.Table:
         takes[points.rows[partial]] = value[partial]
         for row, before in apart.items():  # in the order of arrival
             takes[row] = row if not lacks[row] else takes[before] if before >= 0 else -1
-        index = content.schema.get_field_index(name)
-        filled = content.column(index).take(pa.array(takes, mask=takes < 0))
-        content = content.set_column(index, content.schema.field(index), filled)
-    return content
+        columns[name] = columns[name].take(pa.array(takes, mask=takes < 0))
+    return pa.Table.from_arrays(list(columns.values()), schema=content.schema)
 
 
 def _rows_before(rows: _Rows, points: Points, is_partial: np.ndarray, *, soft: bool) -> dict[int, int]:
@@ -292,7 +291,8 @@ def codes_of(tables: Sequence[pa.Table], target: Target) -> list[np.ndarray]:
 
 def plain_columns(rows: pa.Table) -> pa.Table:
     """The rows without dictionary encoding."""
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type):
-            rows = rows.set_column(index, field.name, rows.column(index).cast(field.type.value_type))
-    return rows
+    encoded = {field.name: field.type for field in rows.schema if pa.types.is_dictionary(field.type)}
+    if not encoded:
+        return rows
+    columns = zip(rows.column_names, rows.columns, strict=True)
+    return pa.table({name: held.cast(encoded[name].value_type) if name in encoded else held for name, held in columns})

@@ -170,7 +170,8 @@ class Files:
         self._leaves = [] if feed else indexed_leaves(target)
         self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
-        self._exact = [path for field in self._schema for path in parquet_paths(field) if path is not None]
+        exact = [path for field in self._schema for path in parquet_paths(field) if path is not None]
+        self._exact = dict.fromkeys(exact)
         self._open: dict[tuple[str | None, ...], _File] = {}
         self._made: list[Place] = []
         self._done: list[Action] = []

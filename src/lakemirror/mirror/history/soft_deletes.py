@@ -7,6 +7,7 @@ says that no data changed.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,14 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.reserved_columns import DELETED
 from lakemirror.landing_zone.table_options import SOFT
 from lakemirror.mirror.history.history_tables import HistoryTable
-from lakemirror.mirror.history.row_options import DELETES_PROPERTY, OWN_COLUMNS, check_none_added
+from lakemirror.mirror.history.row_options import (
+    DELETES_PROPERTY,
+    OPTIONS_PROPERTY,
+    OWN_COLUMNS,
+    check_none_added,
+    options_kept,
+    with_earlier,
+)
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import HIGHEST_ID, Base
 from lakemirror.mirror.schema_evolution import stored_names
@@ -66,7 +74,7 @@ def begin(
     if reason is not None:
         message = f"{base.shown}: deletes cannot become soft, because the data files cannot be written again: {reason}"
         raise TableError("table-feature-unsupported", message, table=base.shown)
-    metadata = _with_own(snapshot.metadata.value, base.shown)
+    metadata = _with_own(snapshot.metadata.value, base.shown, view.position)
     target = target_of(base.path, metadata, view.files.metadata.key_columns)
     columns = (replace(each, default="false") if each.name == DELETED else each for each in target.columns)
     target = replace(target, columns=tuple(columns), version=snapshot.version + 1)
@@ -92,11 +100,13 @@ def begin(
     commit(base.path, snapshot, [*first, *actions], durability=rules.durability)
 
 
-def _with_own(before: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _with_own(before: Mapping[str, Any], path: str, position: int) -> dict[str, Any]:
     """The `metaData` action with our columns. Errors as of `check_none_added`."""
     check_none_added(before, path)
     columns = from_delta(before["schemaString"])
-    configuration = {**before["configuration"], DELETES_PROPERTY: SOFT}
+    kept = before["configuration"]
+    configuration = {**kept, **with_earlier(kept, position), DELETES_PROPERTY: SOFT}
+    configuration[OPTIONS_PROPERTY] = json.dumps({**options_kept(kept), "deletes": SOFT})
     schema = to_delta((*columns, *OWN_COLUMNS), before["schemaString"])
     if configuration.get(MAPPING, "none") != "none":
         names = [each.name for each in columns]
