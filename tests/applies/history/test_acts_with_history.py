@@ -125,6 +125,11 @@ def test_a_folder_named_like_what_late_changes_need(tmp_path: Path) -> None:
     failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
     assert {name: each.code for name, each in failed.items()} == dict.fromkeys(["t__late", "u"], "table-name-ambiguous")
     assert read_table(tmp_path / "Tables/u__late").num_rows == 1
+    assert "Rename one of the two table folders" in failed["u"].hint
+    folder(tmp_path, "u__late").rename(folder(tmp_path, "renamed"))
+    for _ in range(3):
+        failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
+    assert set(failed) == {"t__late"} and read_table(tmp_path / "Tables/renamed").num_rows == 1
 
 
 def test_a_change_file_that_changed_meanwhile_leaves_no_files_behind(

@@ -256,7 +256,8 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     if table.history != named.label:
         mode, _, folder = table.history.partition(":")
         what = f"the history table of {folder}, mode {mode}" if folder else "the mirrored table of another folder"
-        raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=_OTHER_NAME)
+        hint = _OTHER_NAME if named.options.mode != LATE else None  # of which no option gives the name
+        raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=hint)
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
         raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
