@@ -127,7 +127,8 @@ def named_targets(options: TableOptions, mirrored: str, file: str) -> list[tuple
         if len(table.encode()) > _LONGEST_NAME:
             wrong = f"has {len(table.encode())} bytes, and the name of a folder at most {_LONGEST_NAME}"
         if wrong:
-            raise invalid(file, f"lakemirror.history.name: {table!r} {wrong}")
+            option = "sequence" if each.mode == LATE else "history.name"
+            raise invalid(file, f"lakemirror.{option}: {table!r} {wrong}")
         found[table.lower()] = (each, table)
     return list(found.values())
 

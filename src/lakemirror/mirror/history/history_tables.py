@@ -268,5 +268,8 @@ GAP = "history-gap"
 """The code of the warning that a history table lacks changes of files."""
 
 AWAY = "Move that table away: its history begins again with the next change."
-_OTHER_CASE = "Write the name as the table has it. Or run `lakemirror history drop DB TABLE`: its history begins again."
+_OTHER_CASE = (
+    "Take another name. Or, if it is the history of this folder: write the name as it has it, or run "
+    "`lakemirror history drop DB TABLE`: it begins again."
+)
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'
