@@ -78,6 +78,21 @@ def test_history_that_began_later_lacks_no_file(tmp_path: Path) -> None:
     assert not findings(tmp_path)
 
 
+def test_versions_that_began_later_are_compared_once_they_are_built(tmp_path: Path) -> None:
+    table = Landing(tmp_path / "shop").table("orders", keys=["id"])
+    table.upsert([{"id": 1, "v": "a"}])
+    sync(tmp_path)
+    table.declare(history="scd2")
+    table.upsert([{"id": 1, "v": "b"}])
+    sync(tmp_path)
+    _, history = verify_database(LocalStorage(tmp_path / "shop"), (), Options(against_files=True)).tables
+    (finding,) = history.findings
+    assert finding.code == "verify-impossible" and "history build DB TABLE --from-processed" in finding.advice
+    MirroredDatabase(tmp_path / "shop", engine="local").build_history("orders")
+    _, history = verify_database(LocalStorage(tmp_path / "shop"), (), Options(against_files=True)).tables
+    assert history.compared == 2 and {each.code for each in history.findings} == {"verify-not-compared"}
+
+
 def test_history_of_an_earlier_folder_is_not_compared(orders: LandingTable, tmp_path: Path) -> None:
     orders.recreate()
     orders.upsert([{"id": 9, "v": "z"}])

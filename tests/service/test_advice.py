@@ -30,7 +30,7 @@ def table(status: str = "Replicating", what: str = "", pending: int = 1, error: 
         (table(what="number 2"), True, f"{2:020};", ["check", "publish"]),
         (table("Initialized", "number 1"), True, f"{1:020};", ["check", "publish"]),
         (table(what="number 7 in day=a b"), True, f"{7:020} into day=a b;", ["check", "publish"]),
-        (table(what="number 1, which is in _ProcessedFiles"), True, "The Delta table has lost", ["resync"]),
+        (table(what="number 1, which is in _ProcessedFiles"), True, "not in the Delta table", ["resync"]),
         (table(what="x.parquet to be complete"), True, "while its publisher writes", ["check", "publish"]),
         (table("Initialized", FIRST_FILE, 0), False, "Publish its first file", ["publish"]),
         (table("Stopped", "number 2"), False, None, []),

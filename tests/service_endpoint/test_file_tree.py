@@ -268,7 +268,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("dialects", [(DFS,), (BLOB,), (DFS, BLOB)], ids=["DFS", "Blob", "both"])
-@pytest.mark.parametrize("seed", range(rounds(4, 20)))
+@pytest.mark.parametrize("seed", range(rounds(2, 20)))
 def test_random_requests(endpoint: EndpointServer, wire: Wire, dialects: tuple[Dialect, ...], seed: int) -> None:
     walk = Walk(endpoint, wire, seed, dialects)
     for _ in range(rounds(50, 150)):

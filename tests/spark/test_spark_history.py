@@ -59,7 +59,7 @@ def story(options: dict[str, Any], *, partial: bool) -> Story:
 @pytest.mark.parametrize(
     ("options", "partial"),
     [
-        ({"history": TRACKED, "deletes": "soft"}, True),
+        pytest.param({"history": TRACKED, "deletes": "soft"}, True, marks=pytest.mark.full),
         ({"history": TRACKED, "deletes": "soft", "sequence": "n"}, True),
         pytest.param({"history": ["scd2", "changes"]}, False, marks=pytest.mark.full),
         pytest.param({"history": TRACKED, "deletes": "ignore"}, True, marks=pytest.mark.full),

@@ -20,8 +20,9 @@ MORNING = dt.datetime(2026, 7, 1, 9, 0, 0, 5)
 
 @pytest.mark.parametrize(
     ("setting", "kind", "seconds"),
-    [("utc", "timestamp", 9), ("ntz", "timestamp_ntz", 9), ("Europe/Berlin", "timestamp", 7)],
-)
+    [pytest.param("utc", "timestamp", 9, marks=pytest.mark.full), ("ntz", "timestamp_ntz", 9),
+     ("Europe/Berlin", "timestamp", 7)],
+)  # fmt: skip
 def test_each_setting(spark: SparkSession, tmp_path: Path, setting: str, kind: str, seconds: int) -> None:
     declare(tmp_path, "t", ["at"])
     put(tmp_path, "t", 1, {"at": pa.array([MORNING, MORNING + dt.timedelta(days=1)], pa.timestamp("us")), "n": [1, 2]})

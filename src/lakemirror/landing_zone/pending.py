@@ -216,7 +216,9 @@ def _contiguous(
         elif number not in skipped:
             oldest = min(entry.modified for later in waits if later > number for entry in waits[later])
             where = f" in {partition}" if partition else ""
-            is_lost = number in numbers_aside(folder.processed, folder, partition)
+            name = f"/{number:020}."
+            named = [entry for entry in folder.processed if name in entry.path]
+            is_lost = number in numbers_aside(named, folder, partition)
             yield Waiting(f"number {number}{where}{LOST if is_lost else ''}", oldest / 1e9)
             return
 
@@ -240,7 +242,8 @@ def _oldest(behind: Sequence[Entry]) -> int | None:
 
 
 LOST = ", which is in _ProcessedFiles"
-"""Ends what a table waits for whose position is gone, with the Delta table or by a RESTORE of it."""
+"""Ends what a table waits for whose position is gone, with the Delta table or by a RESTORE of it; or whose folder was
+renamed."""
 _NUMBERED = re.compile(r"([0-9]{20})\.(?!.*\.error\.json$).+")
 _DOUBLE = re.compile(r"(.+)\.([0-9]+)")
 

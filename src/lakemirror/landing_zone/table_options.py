@@ -60,6 +60,11 @@ class TableOptions:
     history: tuple[HistoryOptions, ...] = ()
     freshness: float = 0.0
 
+    @cached_property
+    def reserves_names(self) -> bool:
+        """True if the source cannot have columns with the names of those that lakemirror adds (history.md)."""
+        return self.deletes != HARD or bool(self.sequence) or bool(self.history)
+
     @property
     def has_versions(self) -> bool:
         """True if there is a table of versions. Then the row marker 0 means upsert, too: one row a key."""
@@ -122,7 +127,8 @@ def named_targets(options: TableOptions, mirrored: str, file: str) -> list[tuple
         if len(table.encode()) > _LONGEST_NAME:
             wrong = f"has {len(table.encode())} bytes, and the name of a folder at most {_LONGEST_NAME}"
         if wrong:
-            raise invalid(file, f"lakemirror.history.name: {table!r} {wrong}")
+            option = "sequence" if each.mode == LATE else "history.name"
+            raise invalid(file, f"lakemirror.{option}: {table!r} {wrong}")
         found[table.lower()] = (each, table)
     return list(found.values())
 
@@ -157,7 +163,8 @@ def parse_options(members: Members | None, key_columns: tuple[str, ...]) -> Tabl
         raise members.refused("sequence", f"names keyColumns alone: {shown(sequence)} orders no changes of one key")
     if deletes != HARD and not key_columns:
         raise members.refused("deletes", f"{shown(deletes)} needs keyColumns")
-    return TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)
+    found = TableOptions(deletes, sequence, late_days or LATE_DAYS, history, freshness)
+    return found if found != NO_OPTIONS else NO_OPTIONS
 
 
 def _days(members: Members, option: str) -> int | None:

@@ -33,7 +33,6 @@ from lakemirror.landing_zone.findings import Finding, from_error, from_warning, 
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.reserved_columns import ADDED_COLUMNS
-from lakemirror.landing_zone.table_options import NO_OPTIONS
 from lakemirror.landing_zone.zone import (
     LANDING_ZONE,
     MARKER,
@@ -159,7 +158,7 @@ def check_table(
 
 def _expected(table: str, metadata: TableMetadata | None, settings: Settings) -> Expected:
     read, rules = metadata or TableMetadata(), column_rules(allowed(settings, table))
-    if read.options is not NO_OPTIONS:
+    if read.options.reserves_names:
         rules = replace(rules, added=ADDED_COLUMNS)
     keys, sequence = metadata.key_columns if metadata else None, read.options.sequence
     others = read.options.keeps_times, settings.undeclared_columns, settings.memory

@@ -151,7 +151,7 @@ def plan(
         kept = before.get("configuration", {}) if exists else {}
         configuration = configuration_with(configuration, view.files.metadata, kept, base.shown, view.position)
         own = RowOptions.of(options, snapshot if exists else None, columns)
-        growth = replace(growth, added=ADDED_COLUMNS if options is not NO_OPTIONS else frozenset())
+        growth = replace(growth, added=ADDED_COLUMNS if options.reserves_names else frozenset())
     growth = growth_of(growth, configuration, columns, base)
     limits = rules.limits
     if rules.preference.spark == STARTING:
@@ -218,7 +218,7 @@ def metadata_after(
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
     options = view.files.metadata.options
-    needed = (*options.sequence, *NEEDED_COLUMNS) if options is not NO_OPTIONS else ()
+    needed = (*options.sequence, *NEEDED_COLUMNS) if options.reserves_names else ()
     configuration.update(key_properties(after, view.files.metadata.key_columns, needed))
     return with_detection(after, view.detection)
 

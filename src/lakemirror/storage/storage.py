@@ -22,7 +22,7 @@ it finishes the move (`Storage.finish_move`).
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch.
 

@@ -24,6 +24,7 @@ _KEYS = (
 )
 _POSITION = "Do not let `run` go on. Restore the log from a backup, or delete the table folder and publish it again."
 _BEHIND = "Move the history table away: its history begins again with the next change."
+_IMPOSSIBLE = "Remove the cause that is named, then verify again."
 _AWAY = "or move the history table away: it begins again with the next change."
 _BUILD = f"run `lakemirror history build DB TABLE --from-processed`, {_AWAY}"
 _OF_HISTORY = {
@@ -34,6 +35,8 @@ _OF_HISTORY = {
     _RESTORED: _BEHIND,
     _KEYS: f"Rename the column back, or undo the drop by RESTORE, if nothing was applied since, {_AWAY}",
     _POSITION: f"Do not let `run` go on. Restore the log from a backup, {_AWAY}",
+    _IMPOSSIBLE: f"{_IMPOSSIBLE} If the history began later than its table: `lakemirror history build DB TABLE "
+    "--from-processed`.",
 }
 """The same for a table of history: it stays when its table folder is deleted."""
 
@@ -81,7 +84,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "verify-row-differs": (ERROR, _ROWS),
     "verify-not-compared": (WARNING, "Compare what is named by another way."),
     # the check itself could not be done
-    "verify-impossible": (WARNING, "Remove the cause that is named, then verify again."),
+    "verify-impossible": (WARNING, _IMPOSSIBLE),
 }  # fmt: skip
 """Every kind of finding by its code: its severity, and what to do."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.applies.test_option_patterns import until
 from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import read_table
 
@@ -85,6 +87,23 @@ def test_a_dropped_history_is_restored(mirror: Path) -> None:
     assert {each.code for each in status.warnings} == {"history-gap"}
 
 
+def test_a_history_is_dropped_while_an_engine_runs(mirror: Path) -> None:
+    """It begins again with the rows of that moment; no change is lost or twice."""
+    database, stop = MirroredDatabase(mirror, **SETTINGS, poll=0.0, poll_idle=0.05), threading.Event()
+    runs = threading.Thread(target=lambda: database.run(stop=stop))
+    runs.start()
+    try:
+        for number in (2, 3, 4):
+            assert MirroredDatabase(mirror).drop_history("t").changed
+            put(mirror, "t", number, {"id": [1], "v": [f"{number}"], MARKER: [4]})
+            until(lambda number=number: MirroredDatabase(mirror).status().tables[0].position == number)
+    finally:
+        stop.set()
+        runs.join(20)
+    assert not MirroredDatabase(mirror).status().tables[0].error_code
+    assert counts(mirror) == [2, 1, 3]
+
+
 def test_options_that_are_taken_back_do_not_come_back(tmp_path: Path) -> None:
     options = {"deletes": "soft", "sequence": "v", "late_days": 3, "freshness": "5m"}
     declare(tmp_path, "t", ["id"], lakemirror=options)
@@ -125,6 +144,11 @@ def test_a_folder_named_like_what_late_changes_need(tmp_path: Path) -> None:
     failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
     assert {name: each.code for name, each in failed.items()} == dict.fromkeys(["t__late", "u"], "table-name-ambiguous")
     assert read_table(tmp_path / "Tables/u__late").num_rows == 1
+    assert "Rename one of the two table folders" in failed["u"].hint
+    folder(tmp_path, "u__late").rename(folder(tmp_path, "renamed"))
+    for _ in range(3):
+        failed = MirroredDatabase(tmp_path, **SETTINGS).sync().failed
+    assert set(failed) == {"t__late"} and read_table(tmp_path / "Tables/renamed").num_rows == 1
 
 
 def test_a_change_file_that_changed_meanwhile_leaves_no_files_behind(

@@ -321,6 +321,26 @@ def test_an_engine_that_commits_meanwhile_is_caught_up_with(
     assert history(database) == whole and table_rows(database, "t")
 
 
+def test_a_file_that_an_engine_sets_aside_meanwhile_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    for number in (1, 2):
+        put_at(tmp_path, number, marked([4], id=[1], v=[number]))
+    sync(tmp_path)
+    expected, last = table_rows(tmp_path, "t__history"), folder(tmp_path, "t") / f"{2:020}.parquet"
+    read = HistoryFiles._footer
+
+    def moved(self: HistoryFiles, entry: Any) -> Any:
+        if last.exists():
+            last.rename(last.parent / "_ProcessedFiles" / last.name)
+        return read(self, entry)
+
+    monkeypatch.setattr(HistoryFiles, "_footer", moved)
+    MirroredDatabase(tmp_path).build_history("t")
+    assert not last.exists() and table_rows(tmp_path, "t__history") == expected
+
+
 def test_versions_of_an_earlier_folder_are_not_lost(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror=BOTH)
     published(tmp_path, range(1, 3))
@@ -385,15 +405,3 @@ def test_the_command_says_what_it_did_or_why_not(tmp_path: Path) -> None:
     (folder(tmp_path, "t") / f"{1:020}.parquet").unlink()
     refused = CommandRunner().invoke(command_line("history"), [*words, "--from-processed"])
     assert refused.exit_code == 3 and "history-incomplete" in refused.output
-
-
-def test_a_file_that_is_set_aside_meanwhile(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    footer, database = HistoryFiles._footer, tmp_path / "whole"
-
-    def moved(files: HistoryFiles, entry: Any) -> Any:
-        (database / entry.path).rename(database / entry.path.replace("/t/0", "/t/_ProcessedFiles/0"))
-        return footer(files, entry)
-
-    monkeypatch.setattr(HistoryFiles, "_footer", moved)
-    MirroredDatabase(database, **WIDE).build_history("t")
-    assert history(database) == whole

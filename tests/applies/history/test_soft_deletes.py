@@ -21,6 +21,7 @@ from lakemirror.engines.kernels.ordered_fold import fold_ordered
 from lakemirror.engines.unit_kernels import read_values
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import UNCHANGED
+from lakemirror.lint import check
 from lakemirror.mirror.history import purge_deleted as purge_module
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -245,6 +246,15 @@ def test_a_source_cannot_have_a_column_of_ours(tmp_path: Path, before: bool) -> 
     soft(tmp_path)
     put(tmp_path, "t", 2, {"id": [2], "v": ["y"]} if before else {"id": [2], "__deleted": ["y"]})
     assert sync(tmp_path).code == "column-name-reserved"
+
+
+@pytest.mark.parametrize("options", [{"complete": "rename"}, {"freshness": "1h"}, {"deletes": "hard", "history": []}])
+def test_other_options_reserve_no_name(tmp_path: Path, options: dict[str, Any]) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror=options)
+    put(tmp_path, "t", 1, {"id": [1], "__deleted": ["false"], "__file": ["x"]})
+    assert not [each for each in check(tmp_path, settle=0) if each.severity == "error"]
+    assert sync(tmp_path) is None
+    assert read_table(tmp_path / "Tables/t").to_pylist() == [{"id": 1, "__deleted": "false", "__file": "x"}]
 
 
 def test_the_source_s_time_must_be_a_time(tmp_path: Path) -> None:

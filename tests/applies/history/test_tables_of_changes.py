@@ -210,6 +210,7 @@ def test_a_name_that_another_table_has_in_other_case(tmp_path: Path) -> None:
     error = failure(tmp_path, "a")
     assert error.code == "table-name-ambiguous" and "Tables/Log and Tables/log" in error.message
     assert error.file == "Files/LandingZone/a/_metadata.json" and not (tmp_path / "Tables/Log").exists()
+    assert "Take another name" in error.hint, "the other table may be that of another folder"
     declare(tmp_path, "a", ["id"], lakemirror={"history": {"mode": "changes", "name": "log"}})
     sync(tmp_path)
     assert sum(held(tmp_path, "log").values()) == 2

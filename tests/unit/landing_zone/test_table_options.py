@@ -85,6 +85,7 @@ def test_a_name_that_no_folder_can_have(tmp_path: Path, table: str, ours: Any) -
     error = MirroredDatabase(tmp_path).sync().tables[table].error
     assert error is not None and error.code == "metadata-invalid"
     assert "256 bytes, and the name of a folder at most 255" in error.message
+    assert f"lakemirror.{next(iter(ours))}" in error.message, "the option that asks for this table"
     assert error.file is not None and error.file.endswith("_metadata.json")
 
 

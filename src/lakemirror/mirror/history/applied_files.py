@@ -139,8 +139,6 @@ class HistoryFiles:
         try:
             with self._storage.open(entry.path, entry) as file:
                 return read_footer(file)
-        except FileNotFoundError as error:  # the next look says where it is now, or that it is gone
-            raise LakemirrorError("concurrent-commit", f"{entry.path} was set aside meanwhile") from error
         except (pa.ArrowException, ValueError) as error:
             raise incomplete(self._view, f"{entry.path} cannot be read: {error}") from error
 

@@ -256,7 +256,8 @@ def _check(named: HistoryTable, table: TableLog) -> None:
     if table.history != named.label:
         mode, _, folder = table.history.partition(":")
         what = f"the history table of {folder}, mode {mode}" if folder else "the mirrored table of another folder"
-        raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=_OTHER_NAME)
+        hint = _OTHER_NAME if named.options.mode != LATE else None  # of which no option gives the name
+        raise TableError("table-name-ambiguous", f"{target} is {what}", table=target, file=target, hint=hint)
     if table.foreign.restored is not None:
         message = f"{target}: {table.foreign.restored} took rows back; nothing is applied on top of them"
         raise TableError("table-restored", message, table=target, file=target, hint=AWAY)
@@ -267,5 +268,8 @@ GAP = "history-gap"
 """The code of the warning that a history table lacks changes of files."""
 
 AWAY = "Move that table away: its history begins again with the next change."
-_OTHER_CASE = "Write the name as the table has it. Or run `lakemirror history drop DB TABLE`: its history begins again."
+_OTHER_CASE = (
+    "Take another name. Or, if it is the history of this folder: write the name as it has it, or run "
+    "`lakemirror history drop DB TABLE`: it begins again."
+)
 _OTHER_NAME = 'Give the history table another name in _metadata.json ("lakemirror": {"history": {"name": …}}).'

@@ -47,7 +47,7 @@ def advice(table: TableStatus, database: str) -> list[Advice]:
     if what.endswith(LOST):
         return [
             Advice(
-                "The Delta table has lost what it was filled with. Fill it again:",
+                "Files in _ProcessedFiles are not in the Delta table. Apply them again:",
                 _of_table("resync", database, table.name),
             )
         ]
