@@ -167,7 +167,8 @@ def _of_file(
     first = 0
     for batch in all_batches(opened):
         left_out = _left_out(batch)
-        held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name not in NEVER_COLUMNS}
+        names = batch.schema.names
+        held = {name.lower(): position for position, name in enumerate(names) if name not in NEVER_COLUMNS}
         arrays = []
         for column in columns:
             position = held.get(column.name.lower())
@@ -175,7 +176,7 @@ def _of_file(
                 found = batch.column(position)
                 if column.name.lower() in left_out:
                     found = found.take(pa.array(np.arange(len(found)), mask=left_out[column.name.lower()]))
-                values = _value(found, column, is_instant=batch.schema.names[position] in instants)
+                values = _value(found, column, is_instant=names[position] in instants)
             elif column.name.lower() in constants:
                 value = pa.scalar(constants[column.name.lower()], pa.string()).cast(column.type)
                 values = pa.repeat(value, batch.num_rows)

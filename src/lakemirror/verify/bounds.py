@@ -91,8 +91,9 @@ def footer_problems(
     if group.num_rows != tally.rows:
         yield f"it says {group.num_rows} rows and has {tally.rows}"
     chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
+    names = schema.names
     for name, index in at.items():
-        chunk = chunks.get(schema.names[index])
+        chunk = chunks.get(names[index])
         if chunk is None or not chunk.is_stats_set or chunk.statistics is None:
             continue
         promised, counted = chunk.statistics, tally.columns.get(name)

@@ -39,9 +39,8 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 def with_left_out(rows: pa.Table, left_out: Mapping[str, Flags]) -> pa.Table:
     """The rows with what says, for a column by its name, which of them leave it out (contract section 3a)."""
-    for name, which in left_out.items():
-        rows = rows.append_column(f"{_LEFT_OUT}{name}", pa.array(which))
-    return rows
+    held = dict(zip(rows.column_names, rows.columns, strict=True))
+    return pa.table({**held, **{f"{_LEFT_OUT}{name}": pa.array(which) for name, which in left_out.items()}})
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +130,8 @@ class _Held:
         found = []
         for rows, kind in parts:
             mark = DELETE if kind in (_DEATH, _REMEMBERED) else INSERT
-            rows = _with(rows, MARK, pa.repeat(mark, rows.num_rows))
-            for left in _lefts(rows):
-                rows = _with(rows, left, pa.repeat(False, rows.num_rows))
+            rows, none = _with(rows, MARK, pa.repeat(mark, rows.num_rows)), pa.repeat(False, rows.num_rows)
+            rows = pa.table({name: none if name.startswith(_LEFT_OUT) else rows[name] for name in rows.column_names})
             found.append(rows.append_column(_KIND, pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows)))
         return pa.concat_tables(found)
 
@@ -298,11 +296,11 @@ def _completed(events: _Events, meaning: Meaning, lefts: list[str]) -> _Events:
     both = np.intersect1d(events.key[events.late], events.key[events.partial])
     for key in both:
         _complete_by_arrival(events, np.flatnonzero(events.key == key), meaning, sources)
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for left, source in sources.items():
-        name = left[len(_LEFT_OUT) :]
-        index = rows.schema.get_field_index(name)
         taken = np.where(events.partial, source, place)
-        rows = rows.set_column(index, rows.schema.field(index), rows[name].take(pa.array(taken, mask=taken < 0)))
+        columns[left[len(_LEFT_OUT) :]] = rows[left[len(_LEFT_OUT) :]].take(pa.array(taken, mask=taken < 0))
+    rows = pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
     return _Events(rows, events.mark, events.key, events.rank, events.late, events.partial)
 
 

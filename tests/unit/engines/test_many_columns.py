@@ -20,6 +20,7 @@ from lakemirror.engines.versions import no_versions
 from lakemirror.keys.written_rows import LATELY_WRITTEN, keep_written
 from lakemirror.landing_zone.reserved_columns import END_AT, START_AT
 from lakemirror.landing_zone.row_markers import UPDATE
+from lakemirror.verify.expected_rows import with_left_out
 
 Act = Callable[[], object]
 
@@ -57,7 +58,13 @@ def planning(folder: Path, count: int) -> Act:
     return lambda: apply_target(target)
 
 
-@pytest.mark.parametrize("work", [completing, filling, keeping, planning])
+def verifying(folder: Path, count: int) -> Act:
+    _, rows = wide(folder, count)
+    left_out = {name: np.zeros(3, bool) for name in rows.column_names}
+    return lambda: with_left_out(rows, left_out)
+
+
+@pytest.mark.parametrize("work", [completing, filling, keeping, planning, verifying])
 def test_four_times_as_many_columns(tmp_path: Path, work: Callable[[Path, int], Act]) -> None:
     few, many = (_best(work(tmp_path, count)) for count in (600, 2400))
     LATELY_WRITTEN.clear()
