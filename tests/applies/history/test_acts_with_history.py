@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.applies.test_option_patterns import until
 from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import read_table
 
@@ -83,6 +85,23 @@ def test_a_dropped_history_is_restored(mirror: Path) -> None:
     assert counts(mirror) == [2, 3, 4]
     (status,) = MirroredDatabase(mirror).status().tables
     assert {each.code for each in status.warnings} == {"history-gap"}
+
+
+def test_a_history_is_dropped_while_an_engine_runs(mirror: Path) -> None:
+    """It begins again with the rows of that moment; no change is lost or twice."""
+    database, stop = MirroredDatabase(mirror, **SETTINGS, poll=0.0, poll_idle=0.05), threading.Event()
+    runs = threading.Thread(target=lambda: database.run(stop=stop))
+    runs.start()
+    try:
+        for number in (2, 3, 4):
+            assert MirroredDatabase(mirror).drop_history("t").changed
+            put(mirror, "t", number, {"id": [1], "v": [f"{number}"], MARKER: [4]})
+            until(lambda number=number: MirroredDatabase(mirror).status().tables[0].position == number)
+    finally:
+        stop.set()
+        runs.join(20)
+    assert not MirroredDatabase(mirror).status().tables[0].error_code
+    assert counts(mirror) == [2, 1, 3]
 
 
 def test_options_that_are_taken_back_do_not_come_back(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from lakemirror.delta import commit as delta
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import Column, from_delta, to_delta
 from lakemirror.mirror.history import build as history_build
+from lakemirror.mirror.history.applied_files import HistoryFiles
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -318,6 +319,26 @@ def test_an_engine_that_commits_meanwhile_is_caught_up_with(
     monkeypatch.setattr(delta, "commit", first_an_engine)
     MirroredDatabase(database, **WIDE).build_history("t")
     assert history(database) == whole and table_rows(database, "t")
+
+
+def test_a_file_that_an_engine_sets_aside_meanwhile_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path, "t", ["id"], lakemirror={"history": "scd2"})
+    for number in (1, 2):
+        put_at(tmp_path, number, marked([4], id=[1], v=[number]))
+    sync(tmp_path)
+    expected, last = table_rows(tmp_path, "t__history"), folder(tmp_path, "t") / f"{2:020}.parquet"
+    read = HistoryFiles._footer
+
+    def moved(self: HistoryFiles, entry: Any) -> Any:
+        if last.exists():
+            last.rename(last.parent / "_ProcessedFiles" / last.name)
+        return read(self, entry)
+
+    monkeypatch.setattr(HistoryFiles, "_footer", moved)
+    MirroredDatabase(tmp_path).build_history("t")
+    assert not last.exists() and table_rows(tmp_path, "t__history") == expected
 
 
 def test_versions_of_an_earlier_folder_are_not_lost(tmp_path: Path) -> None:

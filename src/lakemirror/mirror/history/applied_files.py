@@ -139,7 +139,7 @@ class HistoryFiles:
         try:
             with self._storage.open(entry.path, entry) as file:
                 return read_footer(file)
-        except (FileNotFoundError, pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError) as error:
             raise incomplete(self._view, f"{entry.path} cannot be read: {error}") from error
 
     def _staged(self, staging: Staging, files: Sequence[ChangeFile]) -> list[ChangeFile]:

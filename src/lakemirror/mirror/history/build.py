@@ -99,6 +99,8 @@ def build(storage: Storage, name: TableName, settings: Settings) -> Built:
                 if error.code != "concurrent-commit":
                     raise
                 last = error
+            except FileNotFoundError as error:  # an engine has just set it aside
+                last = LakemirrorError("concurrent-commit", f"{error.filename or error} was moved while it was read")
     raise last
 
 
