@@ -99,8 +99,8 @@ MOST_FINDINGS = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect that was found. `file`: its path in the table's folder or the database; empty for none. `of_history`: the
-    mode of a table of history."""
+    """A defect that was found. `file`: its path in the table's folder or the database; empty for none. `of_history`:
+    the mode of a table of history."""
 
     code: str
     table: str
