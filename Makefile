@@ -22,8 +22,8 @@ demo: java ## a year of flights through a landing zone into Delta tables
 demo-store: packages ## the same in a bucket, on an S3 server that is started for it
 	@scripts/demo-store.sh
 
-test: setup ## all tests but the slow matrices, with fewer random rounds, in three processes, of which one has Spark: tests wait for a third of their time
-	@$(BIN)/python -m pytest -m "not full" -n 3
+test: setup ## all tests but the slow matrices, with fewer random rounds, in four processes, of which one has Spark: tests wait for a third of their time
+	@$(BIN)/python -m pytest -m "not full" -n 4
 
 test-unit: packages ## the tests of single parts, which start no JVM and no server: a minute
 	@$(BIN)/python -m pytest tests/unit -m "not full" -n 2

@@ -116,7 +116,7 @@ def test_tables_come_and_go(tmp_path: Path) -> None:
     assert table_rows(tmp_path, "dbo.again") == {("x",): 1}
     found = states(tmp_path)
     assert found["stays"]["waitingFor"]["what"] == "number 2"
-    assert found["new"]["waitingFor"]["what"] == "number 1"
+    assert found["new"]["waitingFor"]["what"] == "number 1, which is in _ProcessedFiles"
     assert any(w["code"] == "folder-renamed" for w in found["new"]["warnings"])
 
     put(tmp_path, "stays", 2, {"id": [2]})

@@ -19,6 +19,7 @@ from lakemirror.settings.spelling import unknown_settings
         ({"lakemirror": {"colour": 1}}, "lakemirror.colour in mirroring.json is not known and has no effect"),
         ({"lakemirror": ["settle"]}, "lakemirror in mirroring.json is not an object"),
         ({"lakemiror": {}}, "did you mean lakemirror?"),
+        ({"lakemirror": {"deletes": "soft"}}, "lakemirror.deletes in mirroring.json has no effect at this place"),
         ({"settle": 3}, "settle in mirroring.json has no effect at this place: put it under lakemirror"),
         ({"properties": {"target": {"typeProperties": {"defaultSchem": "x"}}}}, "did you mean defaultSchema?"),
     ],

@@ -32,7 +32,8 @@ class _NoPandas:
 def main() -> None:
     """The `lakemirror` command.
 
-    Python aborts if it ends while a thread waits in native code for a store that does not answer.
+    Python aborts if it ends while a thread waits in native code for a store that does not answer, or while Java runs in
+    this process and gives an object back.
     """
     try:
         _carry_out()
@@ -56,8 +57,9 @@ def _carry_out() -> None:
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:
-        queue = sys.modules.get("lakemirror.mirror.queue")
-        if queue is not None and any(thread.name == queue.STEP for thread in threading.enumerate()):
+        queue, jpype = sys.modules.get("lakemirror.mirror.queue"), sys.modules.get("jpype")
+        is_applying = queue is not None and any(thread.name == queue.STEP for thread in threading.enumerate())
+        if is_applying or (jpype is not None and jpype.isJVMStarted()):
             leave(ended.code if isinstance(ended.code, int) else 0)
         raise
     except BrokenPipeError:  # whoever read our output has enough

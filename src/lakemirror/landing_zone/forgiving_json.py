@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakemirror.errors import TableError
@@ -286,11 +286,13 @@ class Members:
             unknown = clean(origin.path + name[:100])
             raise invalid(origin.file, f"has an option that is not known: {unknown}. Known are {told}")
 
-    def warn_of_rest(self) -> None:
-        for name, _ in self._values.values():
+    def warn_of_rest(self, helps: Mapping[str, str] | None = None) -> None:
+        """`helps`: what to do about a member, by its name in lower case."""
+        for key, (name, _) in self._values.items():
             message = (
                 f"{file_name(self.file)}: the property {clean(self.path + name[:100])} is not known and was not applied"
             )
+            message += f": {helps[key]}" if helps and key in helps else ""
             self.warnings.append(Warned("property-unknown", message, self.file))
 
 

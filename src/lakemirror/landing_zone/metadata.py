@@ -23,7 +23,7 @@ from lakemirror.landing_zone.forgiving_json import (
     shown,
 )
 from lakemirror.landing_zone.reserved_columns import NEVER_COLUMNS
-from lakemirror.landing_zone.table_options import NO_OPTIONS, TableOptions, parse_options
+from lakemirror.landing_zone.table_options import NO_OPTIONS, OPTION_NAMES, TableOptions, parse_options
 
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
@@ -185,7 +185,7 @@ def _metadata(members: Members, options_beside: Members | None) -> TableMetadata
         ours.fill_up(options_beside)
     renames = _renames(ours)
     options = parse_options(ours, keys)
-    members.warn_of_rest()
+    members.warn_of_rest(dict.fromkeys(OPTION_NAMES, "put it under lakemirror"))
     warnings = tuple(capped(members.warnings))
     return TableMetadata(
         keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file, renames, options

@@ -10,6 +10,7 @@ from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned, capped
+from lakemirror.landing_zone.table_options import OPTION_NAMES
 from lakemirror.settings.settings import DEFINITION, Settings, read_definition
 from lakemirror.storage import Storage
 
@@ -30,7 +31,10 @@ def unknown_settings(definition: Mapping[str, Any], environment: Mapping[str, st
     own = definition.get("lakemirror")
     if isinstance(own, Mapping):
         found += [_warned(f"lakemirror.{key} in {DEFINITION}", key, (*_SETTINGS, "retention")) for key in own
-                  if key not in (*_SETTINGS, "retention")]  # fmt: skip
+                  if key not in (*_SETTINGS, "retention", *OPTION_NAMES)]  # fmt: skip
+        where = "has no effect at this place: put it under lakemirror.tables, by a pattern of the tables' names"
+        found += [Warned(CODE, f"lakemirror.{key} in {DEFINITION} {where}", DEFINITION) for key in own
+                  if key in OPTION_NAMES]  # fmt: skip
     elif own is not None:
         found.append(
             Warned(CODE, f"lakemirror in {DEFINITION} is not an object: its settings are not read", DEFINITION)

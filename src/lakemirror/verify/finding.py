@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.table_options import LATE
 
 ERROR, WARNING = "error", "warning"
 
@@ -31,7 +32,7 @@ _OF_HISTORY = {
     _RESTORE: f"Restore the file from a backup, {_BUILD}",
     _LOG: f"Restore the log from a backup, {_AWAY}",
     _READERS: f"Readers may skip rows. Rewrite the file: run OPTIMIZE on it, {_BUILD}",
-    _ROWS: f"Compare the listed keys with the source. To make all versions again, {_BUILD}",
+    _ROWS: f"Compare the listed keys with the source, {_BUILD}",
     _RESTORED: _BEHIND,
     _KEYS: f"Rename the column back, or undo the drop by RESTORE, if nothing was applied since, {_AWAY}",
     _POSITION: f"Do not let `run` go on. Restore the log from a backup, {_AWAY}",
@@ -98,14 +99,14 @@ MOST_FINDINGS = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect that was found. `file`: its path in the table's folder or the database; empty for none. `of_history`: in
-    a table of history."""
+    """A defect that was found. `file`: its path in the table's folder or the database; empty for none. `of_history`:
+    the mode of a table of history."""
 
     code: str
     table: str
     message: str
     file: str = ""
-    of_history: bool = False
+    of_history: str = ""
 
     @property
     def severity(self) -> str:
@@ -114,7 +115,10 @@ class Finding:
     @property
     def advice(self) -> str:
         advice = KINDS[self.code][1]
-        return _OF_HISTORY.get(advice, advice) if self.of_history else advice
+        if not self.of_history:
+            return advice
+        found = _OF_HISTORY.get(advice, advice)
+        return found.replace(_BUILD, _AWAY) if self.of_history == LATE else found  # a build leaves it as it is
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -135,9 +139,9 @@ class TableReport:
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
-    def of_history(self) -> TableReport:
+    def of_history(self, mode: str) -> TableReport:
         """The report with what to do about a table of history."""
-        return replace(self, findings=tuple(replace(each, of_history=True) for each in self.findings))
+        return replace(self, findings=tuple(replace(each, of_history=mode) for each in self.findings))
 
 
 @dataclass(frozen=True)

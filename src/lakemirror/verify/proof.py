@@ -104,7 +104,7 @@ def verify_database(
             report = verify_table(
                 storage, name, options, default_schema=default_schema, progress=progress, history=history
             )
-            reports.append(report if history is None else report.of_history())
+            reports.append(report if history is None else report.of_history(history.mode))
     return Report(tuple(reports))
 
 

@@ -77,7 +77,7 @@ def test_16_a_folder_made_again_at_once_is_a_new_table(world: World) -> None:
 def test_17_a_renamed_folder_is_a_drop_and_a_new_table(world: World) -> None:
     """The new table starts at number 1; the status says that it waits for it."""
     assert "folder-renamed" in world.warnings("c17_renamed", after=2)
-    assert world.waits_for("c17_renamed", after=2) == "number 1"
+    assert world.waits_for("c17_renamed", after=2) == "number 1, which is in _ProcessedFiles"
     assert world.rows("c17_renamed", after=3) == {(9, 9): 1}
     assert "c17" not in world.versions[2]
 

@@ -94,6 +94,22 @@ def test_the_way_out(
     assert [read_table(mirror / "Tables" / name).num_rows for name in TABLES] == [4, changes, versions]
 
 
+def test_what_late_changes_need_is_gone(tmp_path: Path) -> None:
+    """No build makes it again."""
+    declare(tmp_path, "t", ["id"], lakemirror={"sequence": "n", "history": "scd2"})
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [1, number + 1], "n": [number * 10] * 2, "v": [number, 0], MARKER: [4, 4]})
+        assert failure(tmp_path) is None
+    no_data(tmp_path / "Tables/t__late")
+    advice = errors(tmp_path)
+    assert list(advice) == ["t__late"] and "move the history table away" in advice["t__late"]
+    assert BUILD not in advice["t__late"]
+    shutil.move(tmp_path / "Tables/t__late", tmp_path / "late")
+    put(tmp_path, "t", 3, {"id": [1], "n": [15], "v": [3], MARKER: [4]})
+    assert failure(tmp_path) is None and not errors(tmp_path)
+    assert read_table(tmp_path / "Tables/t__history").num_rows == 5
+
+
 def test_a_mirrored_table_that_is_gone(mirror: Path) -> None:
     """The number that is awaited was applied before: that is said, and a resync applies it again."""
     shutil.rmtree(mirror / "Tables/t")

@@ -37,6 +37,18 @@ def test_numpy_starts_no_threads_in_a_command() -> None:
     assert ran.stdout.splitlines()[-1] == "threads 1 True"
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_command_does_not_wait_for_pythons_end_where_java_runs(runs: bool) -> None:
+    code = (
+        "import atexit, sys, types; sys.argv = ['lakemirror', '--version']; atexit.register(print, 'end of Python')\n"
+        f"sys.modules['jpype'] = types.SimpleNamespace(isJVMStarted=lambda: {runs})\n"
+        "from lakemirror.cli import main; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("lakemirror")
+    assert ("end of Python" in ran.stdout) is not runs
+
+
 @pytest.mark.parametrize("module", ["logging", "lakemirror.errors", "lakemirror.cli.supervised"])
 def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(module: str) -> None:
     program = f"""

@@ -89,6 +89,13 @@ def test_a_name_that_no_folder_can_have(tmp_path: Path, table: str, ours: Any) -
     assert error.file is not None and error.file.endswith("_metadata.json")
 
 
+def test_an_option_at_another_place_is_warned_of() -> None:
+    content = {"keyColumns": ["id"], "History": "scd2", "tracks": 1}
+    warnings = [each.message for each in parse_metadata(json.dumps(content).encode(), "t/_metadata.json").warnings]
+    told = "_metadata.json: the property {} is not known and was not applied"
+    assert warnings == [told.format("History") + ": put it under lakemirror", told.format("tracks")]
+
+
 def test_a_wrong_option_stops_its_table_alone(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], lakemirror={"deletes": "sotf"})
     put(tmp_path, "t", 1, {"id": [1], "a": [1]})
