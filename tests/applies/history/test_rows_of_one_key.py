@@ -63,6 +63,20 @@ def test_versions_begin_with_one_row_a_key(
     compare_with(tmp_path, "t", model, (before, datetime.now(timezone.utc)))
 
 
+def test_keys_are_read_once_however_many_parts_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(TYPES, ("id",), {}, (file(1, *((INSERT, key, 1, "a") for key in range(40))),))
+    table = declared(tmp_path, story)
+    publish(table, story, story.files[0])
+    assert not MirroredDatabase(tmp_path).sync().failed
+    table.declare(history="scd2")
+    monkeypatch.setattr(first_versions, "_ROWS", 2)
+    read, reads = first_versions.undeleted_rows, list[int]()
+    monkeypatch.setattr(first_versions, "undeleted_rows", lambda *its: (reads.append(1), read(*its))[1])
+    assert not MirroredDatabase(tmp_path).sync().failed
+    assert len(read_table(tmp_path / "Tables/t__history")) == 40
+    assert len(reads) == 2, "the keys, and the rows that become versions"
+
+
 @pytest.mark.parametrize("options", [{"history": "scd2"}, ORDERED], ids=str)
 def test_versions_are_built_of_rows_of_one_key(tmp_path: Path, options: dict[str, Any]) -> None:
     begun(tmp_path, 2, options)

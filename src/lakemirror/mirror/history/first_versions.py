@@ -9,9 +9,11 @@ earlier.
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +30,16 @@ from lakemirror.engines.newest_rows import in_order_of_writing, newest_of_keys
 from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import apply_target, target_of
 from lakemirror.keys.key_values import key_hashes, whole_numbers
+from lakemirror.keys.spill import MOST_BUCKETS, Spill
 from lakemirror.landing_zone.reserved_columns import DELETED, START_AT
 from lakemirror.mirror.history.version_plans import spelled
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.planner import Base
+from lakemirror.storage.own_files import SPILLED, work_folder
+from lakemirror.storage.place import local_path
 
 _TIME = pa.timestamp("us", "UTC")
-_ROWS = 8_000_000  # whose keys are compared at a time, about
+_ROWS = 8_000_000  # whose hashes or keys are compared at a time, about
 
 
 def begins_at(view: View) -> int:
@@ -64,7 +69,7 @@ def _versions(
 ) -> Iterator[pa.RecordBatch]:
     kind = next(stored_arrow_type(each) for each in target.columns if each.name == START_AT)
     names = [each.name for each in target.sources.columns if each.stored]
-    older = _older(source, files, sequence)
+    older = _older(source, files, sequence, local_path(target.path) or Path(tempfile.gettempdir()))
     for number, add in enumerate(files):
         begin = 0
         for rows in undeleted_rows(add, source):
@@ -76,25 +81,19 @@ def _versions(
             yield from chosen.append_column(START_AT, _starts(rows, sequence, began, kind)).to_batches()
 
 
-def _older(source: Target, files: list[Action], sequence: tuple[str, ...]) -> dict[int, np.ndarray]:
+def _older(source: Target, files: list[Action], sequence: tuple[str, ...], scratch: Path) -> dict[int, np.ndarray]:
     """The rows that have a newer row of their key, by file: their numbers among those that are not deleted. `files`:
-    the newest last. A part of the keys at a time; only those with equal hashes are compared."""
+    the newest last. The keys are read once, and those that seem to repeat once more; only these are compared."""
     needed = {*source.key_columns, *sequence, DELETED}
     source = replace(source, columns=tuple(each for each in source.columns if each.name in needed))
-    parts = 1 + sum(record_count(add) or _ROWS for add in files) // _ROWS
+    parts = min(MOST_BUCKETS, 1 + sum(record_count(add) or _ROWS for add in files) // _ROWS)
     found: dict[int, list[np.ndarray]] = {}
-    for part in range(parts):
-        hashes = np.sort(
-            np.concatenate([np.zeros(0, np.uint64), *(h for h, *_ in _hashed(source, files, part, parts))])
-        )
-        repeated = hashes[1:][hashes[1:] == hashes[:-1]]
-        if not len(repeated):
-            continue
+    for repeated in _repeated((hashes for hashes, *_ in _hashed(source, files)), parts, scratch):
         tables, places = [], []
-        for its, rows, number, numbers in _hashed(source, files, part, parts):
-            chosen = np.flatnonzero(np.isin(its, repeated))
+        for hashes, rows, number, begin in _hashed(source, files):
+            chosen = np.flatnonzero(np.isin(hashes, repeated))
             tables.append(rows.take(whole_numbers(chosen)))
-            places.append(np.stack([np.full(len(chosen), number), numbers[chosen]]))
+            places.append(np.stack([np.full(len(chosen), number), begin + chosen]))
         file, row = np.concatenate(places, axis=1)
         is_older = np.ones(len(file), bool)
         is_older[newest_of_keys(pa.concat_tables(tables), source, sequence)] = False
@@ -103,17 +102,29 @@ def _older(source: Target, files: list[Action], sequence: tuple[str, ...]) -> di
     return {number: np.concatenate(rows) for number, rows in found.items()}
 
 
-def _hashed(
-    source: Target, files: list[Action], part: int, parts: int
-) -> Iterator[tuple[np.ndarray, pa.Table, int, np.ndarray]]:
-    """The hashes of the keys of one part of the rows; these rows; their file; their numbers in it."""
+def _repeated(hashes: Iterable[np.ndarray], parts: int, scratch: Path) -> Iterator[np.ndarray]:
+    """The hashes that come more than once, as many at a time as about `_ROWS` rows have."""
+    with work_folder(scratch, SPILLED) as folder, Spill(folder, parts, ["hash"]) as spill:
+        for each in hashes:
+            spill.add(pa.table({"hash": each}))
+        found = np.zeros(0, np.uint64)
+        for part in range(parts):
+            table = spill.read(part)
+            if table is not None:
+                its = np.sort(np.asarray(table["hash"].combine_chunks()))
+                found = np.append(found, its[1:][its[1:] == its[:-1]])
+            if len(found) >= _ROWS or (len(found) and part == parts - 1):
+                yield found
+                found = found[:0]
+
+
+def _hashed(source: Target, files: list[Action]) -> Iterator[tuple[np.ndarray, pa.Table, int, int]]:
+    """The hashes of the keys of some rows; these rows; their file; the number of the first one in it."""
     for number, add in enumerate(files):
         begin = 0
         for rows in undeleted_rows(add, source):
             rows = plain_columns(rows)
-            hashes = key_hashes(key_values(rows, source))
-            chosen = np.flatnonzero(hashes % np.uint64(parts) == part)
-            yield hashes[chosen], rows.take(whole_numbers(chosen)), number, begin + chosen
+            yield key_hashes(key_values(rows, source)), rows, number, begin
             begin += rows.num_rows
 
 
