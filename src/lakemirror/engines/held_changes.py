@@ -66,10 +66,12 @@ class HeldChanges(NamedTuple):
         ends = np.cumsum([part.num_rows for part in self.parts])
         cut = np.searchsorted(positions, ends)
         begins, firsts = [0, *cut[:-1]], ends - [part.num_rows for part in self.parts]
-        return pa.concat_tables(
+        chosen = [
             part.take(whole_numbers(positions[begin:end] - first))
             for part, begin, end, first in zip(self.parts, begins, cut, firsts, strict=True)
-        ).combine_chunks()
+            if end > begin  # Arrow copies all chunks of a part to take none of its rows
+        ]
+        return pa.concat_tables(chosen or [self.parts[0].slice(0, 0)]).combine_chunks()
 
     def inserted(self, flags: np.ndarray | None, fills: Fills | None) -> tuple[pa.Table, np.ndarray | None]:
         """The inserted rows and their positions (None: all), with what they take from elsewhere.
