@@ -31,6 +31,7 @@ NAMES: dict[str, str] = {
 
 HISTORY_NAMES: dict[str, str] = {
     "history.after-commit": "A commit to one history table is complete; the tables after it do not have the batch.",
+    "history.keys-read": "A table of versions is about to begin: hashes of the keys are in a work folder of its own.",
     "history.before-begin": "A history table is about to begin; no commit names its first or changed versions.",
     "history.after-begin": "A history table has begun; those after it have not.",
     "history.before-end": "The versions of a folder that is gone or made again are about to end; no commit says so.",

@@ -110,6 +110,7 @@ def soft(database: Path) -> None:
 
 
 CASES: list[tuple[str, int, Callable[[Path], None]]] = [
+    ("history.keys-read", 1, begins),
     ("history.before-begin", 1, begins),
     ("history.before-begin", 2, begins),
     ("history.after-begin", 1, begins),
@@ -167,6 +168,7 @@ def test_at_a_failpoint(tmp_path: Path, name: str, time: int, prepare: Callable[
     for path in (database / "Tables").glob("*/_delta_log"):
         others = control / "Tables" / path.parent.name / "_delta_log"
         assert len(list(path.glob("*.json"))) == len(list(others.glob("*.json"))), path
+    assert not list(database.glob("Tables/*/.lakemirror-*")), "work folders of the killed process"
     if mode == "error" and prepare is not dropped:  # after a kill, a later pass removes what no version names
         for table in ("t", "t__history", "t__changes"):
             at = [set((each / "Tables" / table).glob("*.parquet")) for each in (database, control)]

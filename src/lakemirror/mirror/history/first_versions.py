@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror import failpoints
+from lakemirror.delta.data_files import attempt_id
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import from_delta
 from lakemirror.delta.statistics import record_count
@@ -104,9 +106,10 @@ def _older(source: Target, files: list[Action], sequence: tuple[str, ...], scrat
 
 def _repeated(hashes: Iterable[np.ndarray], parts: int, scratch: Path) -> Iterator[np.ndarray]:
     """The hashes that come more than once, as many at a time as about `_ROWS` rows have."""
-    with work_folder(scratch, SPILLED) as folder, Spill(folder, parts, ["hash"]) as spill:
+    with work_folder(scratch, SPILLED, str(attempt_id(0))) as folder, Spill(folder, parts, ["hash"]) as spill:
         for each in hashes:
             spill.add(pa.table({"hash": each}))
+        failpoints.reach("history.keys-read")
         found = np.zeros(0, np.uint64)
         for part in range(parts):
             table = spill.read(part)
