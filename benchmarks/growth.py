@@ -1,6 +1,6 @@
 """How the time of one apply grows: with rows, changes, tables, commits, columns.
 
-python -m benchmarks.growth                  seven questions in about a quarter of an hour
+python -m benchmarks.growth                  eight questions in about a quarter of an hour
 python -m benchmarks.growth --full           up to 100 million rows, 10,000 tables, 5,000 commits; hours
 python -m benchmarks.growth --only rows --sizes 1000000,3000000
 python -m benchmarks.report RESULTS.json     the figures and the chart in docs/
@@ -123,6 +123,21 @@ def _columns(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
         shutil.rmtree(mirror.folder)
 
 
+def _partial_rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
+    """Rows that have one new value, in a table with versions and soft deletes."""
+    for columns in sizes:
+        mirror = Mirror(place / str(columns), lakemirror={"deletes": "soft", "history": "scd2"})
+        names = [f"wide{number}" for number in range(columns)]
+        for number in range(_WARMING + 5):
+            rows = {"id": [1, 2, 3], data.MARKER: [data.UPSERT] * 3} | dict.fromkeys(names, [f"{number}"] * 3)
+            if number:
+                rows["__unchangedColumns__"] = [names[1:]] * 3
+            pq.write_table(pa.table(rows), mirror.folder / f"{number}.parquet")
+        files = [mirror.folder / f"{number}.parquet" for number in range(_WARMING + 5)]
+        yield Point("partial rows", columns, mirror.applies(files)[_WARMING:])
+        shutil.rmtree(mirror.folder)
+
+
 QUESTIONS = {
     "rows": Question("rows of the table, 1,000 changes", (100_000, 500_000, 1_000_000, 5_000_000),
                      (1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000), _rows),
@@ -136,6 +151,7 @@ QUESTIONS = {
     "engines": Question("MiB decoded of one backlog, beside the limit of `auto`", (256, 1_024, 4_096),
                         (1_024, 4_096, 14_336, 18_432), engine_switch.ask),
     "columns": Question("columns, 20,000 rows, 1,000 changes", (5, 20, 100, 200), (5, 50, 100, 200, 500), _columns),
+    "partial": Question("columns, 3 partial rows, versions", (125, 500, 2_000), (125, 500, 2_000), _partial_rows),
 }  # fmt: skip
 
 

@@ -36,13 +36,13 @@ class Figure(NamedTuple):
 
 
 class Mirror:
-    """A mirrored database; Spark starts in this process when an apply needs it, and stays."""
+    """A mirrored database; Spark starts in this process when an apply needs it, and stays. `options`: of its table."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: object) -> None:
         from lakemirror import MirroredDatabase
 
         self.folder = folder
-        self.zone = folder / "Files/LandingZone"
+        self.zone, self._options = folder / "Files/LandingZone", options
         self.zone.mkdir(parents=True)
         self._database = MirroredDatabase(folder)
         self._number = 0
@@ -52,7 +52,7 @@ class Mirror:
         place = self.zone / TABLE
         if not place.exists():
             place.mkdir(parents=True)
-            (place / "_metadata.json").write_text(json.dumps({"keyColumns": ["id"]}))
+            (place / "_metadata.json").write_text(json.dumps({"keyColumns": ["id"], **self._options}))
         for file in files:
             self._number += 1
             into = place / f"{self._number:020}.parquet"
