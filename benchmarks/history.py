@@ -123,7 +123,7 @@ class _Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._child.kill()
+        process.end(self._child.pid)
         self._child.wait()
         self.peak.__exit__()
 
